@@ -26,7 +26,6 @@ FUNCTION_LINES_MAX = 90
 EXCEPTIONS = {
     "protocol/records/batch.py: parse_records": "a loop over bytes, in which a call would cost more than a field",
     "protocol/records/regularity.py: _step_over": "a loop over bytes, in which a call would cost more than a field",
-    "storage/segments/segment.py: Segment": "one file with its three indexes, which change together",
 }
 
 

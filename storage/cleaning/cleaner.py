@@ -232,7 +232,7 @@ class _Pass:
             cleaned.transaction_index.append(aborted)
         cleaned.seal()
         cleaned.sync()
-        cleaned.set_modified_ms(group[-1].modified_ms)
+        cleaned.on_disk.set_modified_ms(group[-1].modified_ms)
         return CleanedSegment(
             cleaned.base_offset,
             [source.base_offset for source in group],

@@ -54,7 +54,8 @@ from storage.manager.log_manager import LogManager
 from storage.manager.log_observers import LogObserver
 from storage.producers.producer_state import ProducerEntry
 from storage.segments.mapped_index import CorruptIndexError
-from storage.segments.segment import CorruptSegmentError, SegmentGoneError
+from storage.segments.segment import CorruptSegmentError
+from storage.segments.segment_files import SegmentGoneError
 
 _logger = logging.getLogger(__name__)
 
@@ -398,7 +399,7 @@ class LogCleaning(LogObserver):
                 segment.size,
                 segment.offset_index.size,
                 segment.time_index.size,
-                segment.modified_ms,
+                segment.on_disk.modified_ms,
             )
             for segment, following in pairwise(segments)
             if following.base_offset <= part.first_uncleanable_offset

@@ -179,7 +179,7 @@ class Log(LogState):
 
     def _relocate(self, path: str) -> None:
         for segment in self.segments.all():
-            segment.relocate(path)
+            segment.on_disk.relocate(path)
         self.snapshots.relocate(path)
         self.leader_epochs.persist_with(epochs_writer(self.files, path))
 

@@ -39,7 +39,8 @@ from storage.producers.producer_snapshots import encode
 from storage.producers.producer_state import BatchMetadata, marker_in
 from storage.recovery.recovery import batches_before
 from storage.segments.mapped_index import CorruptIndexError
-from storage.segments.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, Segment, SegmentGoneError
+from storage.segments.segment import RELATIVE_OFFSET_MAX, CorruptSegmentError, Segment
+from storage.segments.segment_files import SegmentGoneError
 from storage.segments.transaction_index import AbortedTransaction
 
 _new_tuple = tuple.__new__  # builds a named tuple in half the time that calling its class takes

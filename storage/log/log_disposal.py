@@ -160,7 +160,7 @@ class LogDisposal:
             with self._directory.unrenamed():
                 while count < len(self._dropped):
                     segment, snapshot = self._dropped[count]
-                    segment.relocate(self._directory.path)
+                    segment.on_disk.relocate(self._directory.path)
                     self._mark_deleted(segment, now_ms)
                     if snapshot is not None:
                         self._files.unlink_if_exists(snapshot)
@@ -185,7 +185,7 @@ class LogDisposal:
 
     def _mark_deleted(self, segment: Segment, now_ms: int) -> None:
         due_ms = now_ms + self._state.config.file_delete_delay_ms
-        self._deleted.extend((due_ms, basename(path)) for path in segment.mark_deleted())
+        self._deleted.extend((due_ms, basename(path)) for path in segment.on_disk.mark_deleted())
 
     def remove_deleted(self, now_ms: int) -> int:
         """Unlink the files whose delay is over; return how many. Any thread. Raises KafkaError: KAFKA_STORAGE_ERROR.
@@ -242,14 +242,14 @@ class LogDisposal:
         except OSError as error:
             raise state.storage_error(error) from error
         try:
-            segment.restage(names.SWAP)
+            segment.on_disk.restage(names.SWAP)
             self._segments.replace(replaced, [segment])
             self._state.segment_reader.forget_positions()
             for old in replaced:
                 self._mark_deleted(old, now_ms)
                 if old.base_offset != cleaned.base_offset:
                     self._state.snapshots.delete(old.base_offset)
-            segment.restage("")
+            segment.on_disk.restage("")
         except OSError as error:
             failure = state.unfinished_error(error)
             state.take_offline()  # the swap is half done: the next start completes or undoes it

@@ -24,7 +24,8 @@ from storage.disk import names
 from storage.disk.directory_writer import Action
 from storage.disk.shortages import TryLaterError
 from storage.log.log_state import LogState
-from storage.segments.segment import Segment, SegmentGoneError
+from storage.segments.segment import Segment
+from storage.segments.segment_files import SegmentGoneError
 
 
 class FlushHeldError(TryLaterError):
@@ -165,7 +166,7 @@ class LogDurability:
         for segment in self._segments.covering(self.recovery_point, max(end_offset, 1)):
             with contextlib.suppress(SegmentGoneError):
                 if segment.size and segment is self._segments.active:
-                    segment.create_indexes()
+                    segment.on_disk.create_indexes()
                 segment.sync()
         self._state.snapshots.sync()
         path = self._directory.path

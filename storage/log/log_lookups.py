@@ -14,7 +14,8 @@ from protocol.errors import ErrorCode, KafkaError
 from storage.log.log_state import LogState
 from storage.log.segment_reader import FoundOffset
 from storage.segments.mapped_index import CorruptIndexError
-from storage.segments.segment import CorruptSegmentError, SegmentGoneError
+from storage.segments.segment import CorruptSegmentError
+from storage.segments.segment_files import SegmentGoneError
 
 
 class TimestampedOffset(NamedTuple):
@@ -83,7 +84,7 @@ class LogLookups:
         offsets = [
             (max(segment.base_offset, self._state.log_start_offset), segment) for segment in self._segments.all()
         ]
-        aged = [(offset, segment.modified_ms) for offset, segment in offsets]
+        aged = [(offset, segment.on_disk.modified_ms) for offset, segment in offsets]
         if self._segments.active.size:
             aged.append((self._state.log_end_offset, now_ms))
         if timestamp_ms == -2:

@@ -126,7 +126,7 @@ def load(
     )
     log = Log(options, directory, name, config, loader.load(), now_ms)
     for segment in log.segments.all():
-        segment.roll_jitter_ms = roll_jitter_ms(config, options.random)
+        segment.set_roll_jitter(roll_jitter_ms(config, options.random))
         segment.release()
     log.advance_high_watermark(high_watermark)
     return log

@@ -11,7 +11,8 @@ from protocol.errors import ErrorCode, KafkaError
 from storage.log.log_state import LogState
 from storage.log.segment_reader import FetchedRecords, Wanted
 from storage.segments.mapped_index import CorruptIndexError
-from storage.segments.segment import CorruptSegmentError, NotInMemoryError, SegmentGoneError
+from storage.segments.segment import CorruptSegmentError, NotInMemoryError
+from storage.segments.segment_files import SegmentGoneError
 from storage.segments.transaction_index import AbortedTransaction
 
 

@@ -178,4 +178,4 @@ def _next_offset_or(end_offset: int, segment: Segment) -> int:
 def _remove(segments: Sequence[Segment]) -> None:
     """Remove the last segment first: a crash in between leaves a shorter log without a gap."""
     for segment in reversed(segments):
-        segment.remove()
+        segment.on_disk.remove()

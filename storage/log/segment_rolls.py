@@ -29,8 +29,9 @@ class SegmentRolls:
         age_ms_max = config.segment_ms
         if "compact" in config.cleanup_policy:
             age_ms_max = min(age_ms_max, config.max_compaction_lag_ms)
-        segment.index_interval_bytes = config.index_interval_bytes
-        segment.set_limits(size_max=config.segment_bytes, age_ms_max=age_ms_max)
+        segment.set_limits(
+            size_max=config.segment_bytes, age_ms_max=age_ms_max, index_interval_bytes=config.index_interval_bytes
+        )
 
     def roll(self, base_offset: int, now_ms: int, snapshot: bytes | None = None) -> Segment:
         """Begin a new segment at `base_offset` with a producer snapshot, unless the active one is empty; return it.

@@ -280,7 +280,7 @@ class LogLoader:
         """Replace all segments by an empty one: a log has a segment, and never ends below its start."""
         for segment in segments:
             self._progress.on_damage(f"{segment.path} ends below the log start {self._log_start_offset}, removed")
-            segment.remove()
+            segment.on_disk.remove()
         segment = self._segment(self._log_start_offset, {names.LOG: 0})
         segment.create()
         self._files.sync_directory(self._directory)
@@ -333,7 +333,7 @@ class _Repair:
         segment.transaction_index.sync()
         sync_names()
         segment.seal()
-        segment.sync_indexes()
+        segment.on_disk.sync_indexes()
         sync_names()
 
     def verify_end(self) -> None:
@@ -400,7 +400,7 @@ class _Repair:
         if position < segment.size:
             segment.cut_damage(position)
         for dropped in reversed(later):
-            dropped.remove()
+            dropped.on_disk.remove()
             self.has_removed_files = True
         self.segments = self.segments[: number + 1]
 
@@ -415,7 +415,8 @@ class _Repair:
             f"segments from here on, kept as *{names.DETACHED} and not served: {len(detached)}"
         )
         for segment in reversed(detached):
-            segment.detach()
+            segment.release()
+            segment.on_disk.detach()
             self.has_removed_files = True
         self.segments = self.segments[:number]
 

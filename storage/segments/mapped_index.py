@@ -57,6 +57,10 @@ class MappedIndex:
         """The size of the entries in bytes."""
         return self.count * self.ENTRY.size
 
+    def relocate(self, path: str) -> None:
+        """Note that the file was renamed to `path`. An open file stays open."""
+        self.path = path
+
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries. The file keeps its length, see the invariants."""
         if count < self.count:

@@ -19,12 +19,11 @@ from typing import Final, NamedTuple
 from base.file_slice import FileSlice
 from protocol.records.batch import MAX_TIMESTAMP
 from storage.batches.stored_batch import Extent, extent_at, timestamp_at
-from storage.disk import names
 from storage.disk.files import Buffer, Files, OpenFile
 from storage.segments.mapped_index import CorruptIndexError
-from storage.segments.offset_index import OffsetIndex, OffsetPosition
-from storage.segments.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
-from storage.segments.transaction_index import TransactionIndex
+from storage.segments.offset_index import OffsetPosition
+from storage.segments.segment_files import SegmentFiles
+from storage.segments.time_index import NO_TIMESTAMP, TimestampOffset
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
@@ -51,10 +50,6 @@ class CleanedSegment(NamedTuple):
 
 class NotInMemoryError(Exception):
     """The bytes are not in the page cache, and the caller does not wait for the disk."""
-
-
-class SegmentGoneError(Exception):
-    """The log removed the files before a reader in another thread opened them."""
 
 
 class CorruptSegmentError(Exception):
@@ -93,16 +88,14 @@ class Segment:
         "_age_ms_if_damaged",
         "_age_ms_max",
         "_bytes_since_index_entry",
-        "_directory",
         "_file",
         "_files",
         "_first_timestamp_ms",
         "_has_tail",
-        "_is_removed",
         "_largest",
         "_last_offset_max",
+        "_roll_jitter_ms",
         "_size_max",
-        "_stage",
         "_swept_size",
         "_used",
         "_writeback_position",
@@ -111,7 +104,7 @@ class Segment:
         "created_ms",
         "index_interval_bytes",
         "offset_index",
-        "roll_jitter_ms",
+        "on_disk",
         "size",
         "time_index",
         "transaction_index",
@@ -137,12 +130,9 @@ class Segment:
         `stage` is the additional suffix of the file names of a segment that is not in service yet.
         """
         self._files = files
-        self._stage = stage
-        self._directory = directory
         self._file: OpenFile | None = None
         self._used = False  # by anything but an append, which changes `size`
         self._swept_size = size
-        self._is_removed = False
         self._has_tail = False  # the file may hold bytes behind `size` that a failed append has left
         self._writeback_position = size
         self._first_timestamp_ms: int | None = None
@@ -157,42 +147,27 @@ class Segment:
         self.size = size
         self.created_ms = now_ms
         self.index_interval_bytes = index_interval_bytes
-        self.roll_jitter_ms = roll_jitter_ms
-        self.offset_index = OffsetIndex(
+        self._roll_jitter_ms = roll_jitter_ms
+        self.on_disk = on_disk = SegmentFiles(
             files,
-            self._path(names.OFFSET_INDEX),
+            directory,
             base_offset,
-            count=offset_index_size // OffsetIndex.ENTRY.size,
-            size_max=index_size_max,
+            stage,
+            index_size_max=index_size_max,
+            offset_index_size=offset_index_size,
+            time_index_size=time_index_size,
         )
-        self.time_index = TimeIndex(
-            files,
-            self._path(names.TIME_INDEX),
-            base_offset,
-            count=time_index_size // TimeIndex.ENTRY.size,
-            size_max=index_size_max,
-        )
-        self.transaction_index = TransactionIndex(files, self._path(names.TRANSACTION_INDEX))
+        self.offset_index = on_disk.offset_index
+        self.time_index = on_disk.time_index
+        self.transaction_index = on_disk.transaction_index
 
     @property
     def path(self) -> str:
-        return self._path(names.LOG)
-
-    @property
-    def modified_ms(self) -> int:
-        return self._files.modified_ms(self.path)
+        return self.on_disk.log_path
 
     def create(self, *, preallocate_size: int = 0) -> None:
         """Create the log file, empty or as a sparse file of `preallocate_size` bytes. Raises OSError."""
-        try:
-            self._file = self._files.open(self.path, create=True)
-            if preallocate_size:
-                self._files.truncate(self._file, preallocate_size)
-        except OSError:
-            # The next try may use another offset. An empty file between the log's offsets would end the log there.
-            with contextlib.suppress(OSError):
-                self._files.unlink_if_exists(self.path)
-            raise
+        self._file = self.on_disk.create_log(preallocate_size)
         self.transaction_index.begin_empty()
 
     # Appending
@@ -248,8 +223,17 @@ class Segment:
         self._bytes_since_index_entry += size
         return True
 
-    def set_limits(self, *, size_max: int, age_ms_max: int) -> None:
-        """Set when `append` demands a new segment. The age is by timestamps, or by the clock if there are none."""
+    def set_roll_jitter(self, roll_jitter_ms: int) -> None:
+        """Lower the age at which `append` demands a new segment, so that logs do not roll at the same time."""
+        self._roll_jitter_ms = roll_jitter_ms
+        self._young_until_ms = _BEFORE_ALL_TIMES
+
+    def set_limits(self, *, size_max: int, age_ms_max: int, index_interval_bytes: int) -> None:
+        """Set when `append` demands a new segment, and adds index entries.
+
+        The age is by timestamps, or by the clock if there are none.
+        """
+        self.index_interval_bytes = index_interval_bytes
         self._size_max = size_max
         self._age_ms_max = age_ms_max
         self._young_until_ms = _BEFORE_ALL_TIMES
@@ -261,7 +245,7 @@ class Segment:
         return self.size > 0 and (end > self._size_max or self._is_old(max_timestamp_ms, now_ms))
 
     def _is_old(self, max_timestamp_ms: int, now_ms: int) -> bool:
-        age_ms_max = self._age_ms_max - self.roll_jitter_ms
+        age_ms_max = self._age_ms_max - self._roll_jitter_ms
         if self.first_timestamp_ms < 0:
             return now_ms - self.created_ms > age_ms_max
         self._young_until_ms = self.first_timestamp_ms + age_ms_max
@@ -342,9 +326,7 @@ class Segment:
 
     def reset_indexes(self) -> None:
         """Empty all three indexes, before a rebuild with `add_recovered_batch` or `add_recovered_batches`."""
-        self.offset_index.reset()
-        self.time_index.reset()
-        self.transaction_index.reset()
+        self.on_disk.reset_indexes()
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._begin_indexes()
 
@@ -385,16 +367,9 @@ class Segment:
             timestamp_ms = self.largest().timestamp_ms
         except (CorruptSegmentError, CorruptIndexError) as damage:
             on_damage(damage)
-            self._age_ms_if_damaged = max(self.modified_ms, self._last_indexed_timestamp())
+            self._age_ms_if_damaged = max(self.on_disk.modified_ms, self.on_disk.last_indexed_timestamp())
             return self._age_ms_if_damaged
-        return timestamp_ms if timestamp_ms >= 0 else self.modified_ms
-
-    def _last_indexed_timestamp(self) -> int:
-        try:
-            self.time_index.check()
-            return self.time_index.last().timestamp_ms
-        except CorruptIndexError:
-            return NO_TIMESTAMP
+        return timestamp_ms if timestamp_ms >= 0 else self.on_disk.modified_ms
 
     def find(self, offset: int, *, wait: bool = True, uses_index: bool = True) -> Extent | None:
         """Return the first batch whose last offset is at or above `offset`; None if the segment has none."""
@@ -463,7 +438,7 @@ class Segment:
         """Return the range as a slice of the file, without reading it. Raises NotInMemoryError."""
         file = self._file or self._open()
         self._used = True
-        self._probe(file, position, size)
+        _probe(self._files, file, position, size)
         return FileSlice(self._files, file, position, size)
 
     def _read(self, position: int, size: int, *, wait: bool) -> bytes | bytearray:
@@ -475,23 +450,11 @@ class Segment:
                 raise NotInMemoryError
             return buffer
         if not wait:
-            self._probe(file, position, size)
+            _probe(self._files, file, position, size)
         content = self._files.read(file, size, position)
         if len(content) != size:
             raise CorruptSegmentError(self.path, position, f"the file ends {size - len(content)} bytes too early")
         return content
-
-    def _probe(self, file: OpenFile, position: int, size: int) -> None:
-        """Raises NotInMemoryError unless samples of a large range are in memory.
-
-        A read without waiting needs a zeroed buffer, and zeroing a megabyte costs as much as reading it. The kernel
-        loads and evicts neighbouring pages together, so samples are representative; if they are not, one read waits
-        for the disk.
-        """
-        sample = bytearray(1)
-        for offset in (*range(0, size, PROBE_STEP), size - 1):
-            if not self._files.read_cached_into(file, sample, position + offset):
-                raise NotInMemoryError
 
     def _read_first_timestamp(self) -> int:
         for extent in self.walk(0):
@@ -523,9 +486,7 @@ class Segment:
         if extent is None:
             return None
         self._cut_file(extent.position)
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.transaction_index.truncate_to(offset)
+        self.on_disk.truncate_indexes(offset)
         return extent.base_offset if extent.base_offset < offset else None
 
     def _cut_file(self, position: int) -> None:
@@ -564,24 +525,10 @@ class Segment:
     def cut_preallocation(self) -> None:
         self._files.truncate(self._file or self._open(), self.size)
 
-    def create_indexes(self) -> None:
-        """Create the files of both indexes if they are missing. Any thread.
-
-        Every segment below the recovery point must have them: Kafka rebuilds the indexes of segments without files.
-        """
-        self.offset_index.create()
-        self.time_index.create()
-
     def sync(self) -> None:
         """Sync the log file and the indexes. Any thread."""
         self._files.sync(self._file or self._open())
-        self.sync_indexes()
-
-    def sync_indexes(self) -> None:
-        """Sync the indexes, but not their names. Any thread."""
-        self.offset_index.sync()
-        self.time_index.sync()
-        self.transaction_index.sync()
+        self.on_disk.sync_indexes()
 
     def start_writeback(self) -> None:
         """Start write-back of what was appended since the last call. Any thread."""
@@ -593,8 +540,7 @@ class Segment:
     def release(self) -> None:
         """Close the file and the maps; a thread that uses one keeps it open until it is done."""
         self._file = None
-        self.offset_index.release()
-        self.time_index.release()
+        self.on_disk.release_indexes()
 
     def finish_writeback(self) -> None:
         """Wait for the write-back of what was appended, if the file is open. Any thread."""
@@ -609,85 +555,30 @@ class Segment:
         self._swept_size = self.size
         return is_idle
 
-    def set_modified_ms(self, modified_ms: int) -> None:
-        self._files.set_modified_ms(self.path, modified_ms)
-
-    def restage(self, stage: str) -> None:
-        """Rename every file from its present suffix to `stage`. Open files stay open."""
-        paths = [self._path(suffix) for suffix in names.SEGMENT_SUFFIXES]
-        self._stage = stage
-        for suffix, path in zip(names.SEGMENT_SUFFIXES, paths, strict=True):
-            with contextlib.suppress(FileNotFoundError):
-                self._files.rename(path, self._path(suffix))
-        self._name_indexes()
-
-    def relocate(self, directory: str) -> None:
-        """Note that the directory was renamed to `directory`. Open files stay open."""
-        self._directory = directory
-        self._name_indexes()
-
-    def _name_indexes(self) -> None:
-        self.offset_index.path = self._path(names.OFFSET_INDEX)
-        self.time_index.path = self._path(names.TIME_INDEX)
-        self.transaction_index.path = self._path(names.TRANSACTION_INDEX)
-
     def preload(self) -> None:
         """Open all files, so that readers in other threads need not open files that are about to be renamed."""
         self._file = self._file or self._open()
-        self.offset_index.last()
-        self.time_index.last()
-        self.transaction_index.entries()
+        self.on_disk.preload_indexes()
         self._used = True
-
-    def mark_deleted(self) -> list[str]:
-        """Rename every file to `*.deleted`; return the paths to unlink later. Readers can continue."""
-        self._is_removed = True
-        marked = []
-        for suffix in names.SEGMENT_SUFFIXES:
-            path = self._path(suffix)
-            with contextlib.suppress(FileNotFoundError):
-                self._files.rename(path, path + names.DELETED)
-                marked.append(path + names.DELETED)
-        return marked
-
-    def remove(self) -> None:
-        """Unlink every file now. Only if there are no readers."""
-        for path in self.mark_deleted():
-            self._files.unlink_if_exists(path)
-
-    def detach(self) -> None:
-        """Rename the log file so that it no longer belongs to the log; unlink the indexes, which are derived."""
-        self.release()
-        for suffix in names.INDEX_SUFFIXES:
-            self._files.unlink_if_exists(self._path(suffix))
-        self._files.rename(self.path, self.path + names.DETACHED)
 
     def read_from(self, path: str) -> None:
         """Use `path` as the log file, which does not have its final name yet."""
         self._file = self._files.open_for_reading(path)
 
     def _open(self) -> OpenFile:
-        try:
-            file = self._files.open(self.path)
-        except FileNotFoundError:
-            if not self._is_removed:
-                raise
-            file = self._open_removed()
-        else:
-            if self._is_removed:
-                # A cleaned segment may have replaced the file under this name, with batches at other positions.
-                with contextlib.suppress(SegmentGoneError):
-                    file = self._open_removed()
-        self._file = file
+        file = self._file = self.on_disk.open_log()
         self._used = True
         return file
 
-    def _open_removed(self) -> OpenFile:
-        """Open the log file by its `.deleted` name, for a reader that comes after `mark_deleted`."""
-        try:
-            return self._files.open(self.path + names.DELETED)
-        except FileNotFoundError:
-            raise SegmentGoneError(self.path) from None
 
-    def _path(self, suffix: str) -> str:
-        return f"{self._directory}/{names.segment_file(self.base_offset, suffix)}{self._stage}"
+def _probe(files: Files, file: OpenFile, position: int, size: int) -> None:
+    """Raises NotInMemoryError unless samples of a large range are in memory.
+
+    A read without waiting needs a zeroed buffer, and zeroing a megabyte costs as much as reading it. The kernel
+    loads and evicts neighbouring pages together, so samples are representative; if they are not, one read waits
+    for the disk.
+    """
+    sample = bytearray(1)
+    for offset in (*range(0, size, PROBE_STEP), size - 1):
+        if not files.read_cached_into(file, sample, position + offset):
+            raise NotInMemoryError

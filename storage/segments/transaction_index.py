@@ -111,6 +111,10 @@ class TransactionIndex:
         self._writing = threading.Lock()
         self.path = path
 
+    def relocate(self, path: str) -> None:
+        """Note that the file was renamed to `path`."""
+        self.path = path
+
     def begin_empty(self) -> None:
         """Start without entries: no file exists, or its content does not belong to the segment."""
         self._entries, self._written_count = _Entries(), 0

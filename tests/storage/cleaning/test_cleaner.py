@@ -271,7 +271,7 @@ def test_tombstones_of_old_formats_expire_by_the_age_of_their_segment(
     commit_and_roll(log)
     assert broker.clean()
     assert [key for _, key, _ in legacy_kept(path)] == ([b"b"] if is_gone else [b"a", b"b"])
-    assert log.segments.first.modified_ms == modified_ms
+    assert log.segments.first.on_disk.modified_ms == modified_ms
 
 
 def legacy_kept(path: Path) -> Kept:

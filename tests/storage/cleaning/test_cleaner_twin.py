@@ -58,7 +58,7 @@ def stored_in(log: Log) -> list[Stored]:
             assert entry_crc_is_valid(content, entry)
             bytes_of_it = content[entry.position : entry.end]
             records = list(entry_records(bytes_of_it, size_max=SIZE_MAX))
-            found.append(Stored(bytes_of_it, entry, records, segment.modified_ms))
+            found.append(Stored(bytes_of_it, entry, records, segment.on_disk.modified_ms))
     return found
 
 

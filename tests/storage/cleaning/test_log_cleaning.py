@@ -203,7 +203,7 @@ def test_segment_without_kept_records_does_not_stop_retention(broker: Broker, ru
     ]
     if rule == "log start":
         log.delete_records_before(3)
-    now_ms = max(segment.modified_ms for segment in log.segments.all()) + 10_001
+    now_ms = max(segment.on_disk.modified_ms for segment in log.segments.all()) + 10_001
     now_ms = max(now_ms, NOW_MS + 60_000) if rule == "time" else NOW_MS
     assert done(broker.cleaning.delete_expired(now_ms, pause, in_thread)) >= 3
     assert log.log_start_offset >= 3

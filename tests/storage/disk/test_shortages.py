@@ -180,7 +180,7 @@ def test_sync_that_failed_for_lack_of_memory_is_not_repeated(tmp_path: Path) -> 
     failed: list[OSError] = []
     log = create_log(tmp_path, options=log_options(files, on_io_error=failed.append))
     append(log, batch(1))
-    log.segments.active.create_indexes()
+    log.segments.active.on_disk.create_indexes()
     files.fail_from(len(files.calls), errno.ENOMEM)
     with pytest.raises(KafkaError):
         log.durability.flush(NOW_MS)

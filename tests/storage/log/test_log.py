@@ -931,7 +931,7 @@ def test_late_reader_of_a_replaced_segment_does_not_open_its_successor(tmp_path:
     append(log, batch(1, size=40))
     segment = log.segments.first
     before = bytes(segment.read(0, segment.size))
-    segment.mark_deleted()
+    segment.on_disk.mark_deleted()
     segment.release()
     Path(segment.path).write_bytes(b"cleaned" * 100)
     assert bytes(segment.read(0, segment.size)) == before

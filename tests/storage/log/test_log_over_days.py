@@ -82,7 +82,7 @@ def test_age_without_timestamps_is_that_of_the_file(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=DAY_MS))
     append(log, batch(1, timestamp_ms=-1))
     log.advance_high_watermark(1)
-    log.segments.first.set_modified_ms(NOW_MS)
+    log.segments.first.on_disk.set_modified_ms(NOW_MS)
     assert delete_expired(log, NOW_MS + DAY_MS) == 0
     assert delete_expired(log, NOW_MS + DAY_MS + 1) == 1
 
@@ -91,7 +91,7 @@ def test_age_with_timestamps_ignores_that_of_the_file(tmp_path: Path) -> None:
     log = create_log(tmp_path, log_config(retention_ms=DAY_MS))
     append(log, batch(1))
     log.advance_high_watermark(1)
-    log.segments.first.set_modified_ms(NOW_MS - 99 * DAY_MS)
+    log.segments.first.on_disk.set_modified_ms(NOW_MS - 99 * DAY_MS)
     assert delete_expired(log, NOW_MS) == 0
 
 
