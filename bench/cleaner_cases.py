@@ -65,7 +65,12 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
         BrokerConfig.from_properties({}, {}), {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
     )
     manager = LogManager(
-        [str(folder / "logs")], LogManagerSettings(), files, random=Random(), new_threads=ThreadPoolExecutor
+        [str(folder / "logs")],
+        LogManagerSettings(),
+        files,
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
+        on_directory_failed=lambda *_: None,
     )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "bench"))

@@ -188,6 +188,10 @@ class RetryingProducer:
         self.longest_gap_s = 0.0
         self._client: AdminClient | None = None
 
+    def forget_gaps(self) -> None:
+        """Measure the longest gap from now on."""
+        self.longest_gap_s = 0.0
+
     def round(self, partitions: Sequence[int] | None = None) -> None:
         """Send to each partition once, or to those given, and wait for the results."""
         wanted = list(self.acknowledged_at if partitions is None else partitions)

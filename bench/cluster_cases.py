@@ -146,7 +146,7 @@ def stop_leader(subject: ClusterSubject, scale: Scale) -> Values:
         machine.settle()
         for _ in range(5):
             producer.round()
-        producer.longest_gap_s = 0.0
+        producer.forget_gaps()
         stopping = threading.Thread(target=subject.cluster.brokers[1].stop)
         stopping.start()
         while stopping.is_alive():

@@ -36,8 +36,18 @@ logger = logging.getLogger("kafka.server.KafkaServer")
 class BrokerListeners:
     """The listeners of one broker."""
 
-    def __init__(self, config: BrokerConfig, environment: Environment, sources: Sources, undo: AsyncExitStack) -> None:
-        """Bind the addresses of all listeners; `undo` closes them. Raises ListenError, InvalidSecurityError."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        sources: Sources,
+        address_rate: Callable[[str], float | None],
+        undo: AsyncExitStack,
+    ) -> None:
+        """Bind the addresses of all listeners; `undo` closes them. Raises ListenError, InvalidSecurityError.
+
+        `address_rate(host)` returns how many connections a second an address may open; None: any number.
+        """
         self._config = config
         self._tls: ListenerTls | None = None
         self.sources = sources
@@ -49,8 +59,9 @@ class BrokerListeners:
             environment.clock,
             None if control_plane is None else control_plane.name,
             descriptors=DescriptorBudget(environment.descriptors_max, environment.open_descriptors),
+            address_rate=address_rate,
+            new_principal_builder=partial(principal_builder, config),
         )
-        self.sockets.new_principal_builder = lambda listener: principal_builder(config, listener)
         sasl = sasl_listeners(config, sources)
         if encrypted_listeners(config):
             self._tls = _new_tls(config)

@@ -125,8 +125,8 @@ class Observation:
 
         loop, host, services = asyncio.get_running_loop(), measured.host, self._services
         self._undo.callback(measured.collections.watch())
-        self._sessions.on_response = lambda seconds: measured.store_latency.update(
-            seconds * 1000, self._clock.monotonic_ms() / 1000
+        self._sessions.follow_responses(
+            lambda seconds: measured.store_latency.update(seconds * 1000, self._clock.monotonic_ms() / 1000)
         )
         services.log_manager.observers.add(_FlushTimes(loop, measured.flush_times, self._clock))
         watching = asyncio.create_task(

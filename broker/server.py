@@ -162,8 +162,8 @@ class Server:
         self._log_manager: LogManager
         self._store: OpenedStore | None = None
         self._services: Services
-        self._on_fatal: Callable[[], None] = lambda: None
-        self._is_stopped: Callable[[], bool] = lambda: False
+        self._on_fatal: Callable[[], None]
+        self._is_stopped: Callable[[], bool]
         self._lost_logs: LostLogs | None = None
         self._notices: set[asyncio.Task[None]] = set()
         self._cleaner: LogCleaner | None = None
@@ -244,13 +244,16 @@ class Server:
         self._undo.callback(self._blocking.shutdown)
         self._background = ThreadPool(self._config[properties.BACKGROUND_THREADS], "background", new_threads)
         self._undo.callback(self._background.shutdown)
-        self._cpu_pool = CpuPool(self._config[properties.QUEUED_MAX_REQUESTS], new_threads)
-        self._undo.callback(self._cpu_pool.stop)
         sources = Sources(
             self._scram_credential, self._environment.random, self._clock.now_ms, self._token_user, self._in_thread
         )
-        self._listeners = BrokerListeners(self._config, self._environment, sources, self._undo)
-        self._cpu_pool.when_full(self._listeners.sockets.hold, self._listeners.sockets.release)
+        self._listeners = BrokerListeners(self._config, self._environment, sources, self._address_rate, self._undo)
+        sockets = self._listeners.sockets
+        self._cpu_pool = CpuPool(
+            self._config[properties.QUEUED_MAX_REQUESTS], new_threads, on_full=sockets.hold, on_room=sockets.release
+        )
+        self._undo.callback(self._cpu_pool.stop)
+        self._undo.callback(self._listeners.close)  # before the pool ends, which computes for connections
         if self._config[properties.METRICS_HTTP_LISTENER] is not None:
             self._open_metrics_endpoint()
         foundation = await self._build_foundation()
@@ -431,7 +434,6 @@ class Server:
         await change_listener.start()
         await services.scram_credentials.load()
         await services.enforced_quotas.load()
-        self._listeners.sockets.quotas.address_rate = services.enforced_quotas.connection_rate
         self._undo.callback(change_listener.stop)
         await services.acls.start()
         self._undo.callback(services.acls.stop)
@@ -543,6 +545,9 @@ class Server:
 
     def _token_user(self, token_id: str, digest: Digest) -> ScramUser | None:
         return self._services.delegation_tokens.user(token_id, digest)
+
+    def _address_rate(self, host: str) -> float | None:
+        return self._services.enforced_quotas.connection_rate(host)
 
     def _registration(self, broker_id: int) -> BrokerRegistration:
         """Return the registration of this broker: its advertised addresses, with the real ports."""

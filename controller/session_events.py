@@ -4,6 +4,7 @@ Owns the counts. Must not know who reads them.
 """
 
 from collections.abc import Callable
+from dataclasses import field
 
 from base.dataclass import dataclass
 
@@ -21,12 +22,16 @@ class SessionEvents:
     auth_failures: int = 0
     read_only_connects: int = 0
     sasl_authentications: int = 0
-    on_response: Callable[[float], None] = lambda seconds: None
-    """Called with the time from a request to its response, in seconds."""
+    _followers: list[Callable[[float], None]] = field(default_factory=list)
+
+    def follow_responses(self, follower: Callable[[float], None]) -> None:
+        """Call `follower` with the time from each request to its response, in seconds."""
+        self._followers.append(follower)
 
     def responded(self, seconds: float) -> None:
-        """Record the time from a request to its response; `on_response` may be set later."""
-        self.on_response(seconds)
+        """Report the time from a request to its response."""
+        for follower in self._followers:
+            follower(seconds)
 
     def connected(self, *, is_logged_in: bool) -> None:
         self.state = CONNECTED

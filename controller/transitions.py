@@ -63,6 +63,10 @@ class Transitions:
         self.metadata_requests = 0
         """How many UpdateMetadata requests were sent in this term."""
 
+    def reconfigure(self, settings: ControllerSettings) -> None:
+        """Apply changed settings from now on."""
+        self.settings = settings
+
     async def send_all_metadata(self, broker_ids: Iterable[int]) -> None:
         """Send the live brokers and the states of all partitions; the brokers forget other partitions.
 

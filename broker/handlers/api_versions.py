@@ -37,7 +37,7 @@ def handle(services: Needs, request: ApiVersionsRequest, context: RequestContext
         name, version = request.client_software_name, request.client_software_version
         if not SOFTWARE.fullmatch(name) or not SOFTWARE.fullmatch(version):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software name {name!r}, version {version!r}")
-        context.channel.software = name, version
+        context.channel.uses_software(name, version)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)

@@ -25,18 +25,24 @@ THREADS = 2
 class CpuPool:
     """Runs CPU-bound work in threads."""
 
-    def __init__(self, queued_max: int, new_threads: Callable[[int, str], Executor]) -> None:
-        """`new_threads(size, name)` returns an executor of that many threads."""
+    def __init__(
+        self,
+        queued_max: int,
+        new_threads: Callable[[int, str], Executor],
+        *,
+        on_full: Callable[[], None],
+        on_room: Callable[[], None],
+    ) -> None:
+        """`new_threads(size, name)` returns an executor of that many threads.
+
+        `on_full` is called when the queue is full, and `on_room` when a request of a full queue is done.
+        """
         self._threads = new_threads(THREADS, "computing")
         self._thread_of_long_work = new_threads(1, "computing-long")
         self._queued_max = queued_max
         self._queued_count = 0
-        self._on_full: Callable[[], None] = lambda: None
-        self._on_room: Callable[[], None] = lambda: None
-
-    def when_full(self, on_full: Callable[[], None], on_room: Callable[[], None]) -> None:
-        """Call `on_full` when the queue is full, and `on_room` when a request of a full queue is done."""
-        self._on_full, self._on_room = on_full, on_room
+        self._on_full = on_full
+        self._on_room = on_room
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread; return its result or exception. Calls above the bound wait for the others."""

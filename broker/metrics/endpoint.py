@@ -48,7 +48,7 @@ class MetricsEndpoint:
         blocking: Executor,
         *,
         access: HttpAccess,
-        tls_context: Callable[[], ServerContext | None] = lambda: None,
+        tls_context: Callable[[], ServerContext | None],
     ) -> None:
         """Bind the address. `tls_context()` returns the present context, None without TLS. Raises ListenError."""
         self._socket = _bound(address)

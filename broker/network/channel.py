@@ -62,6 +62,8 @@ class Channel:
     """One client connection as dispatch and handlers see it."""
 
     __slots__ = (
+        "_on_authenticated",
+        "_principal_builder",
         "authentication",
         "bound",
         "client_host",
@@ -70,16 +72,23 @@ class Channel:
         "holds",
         "is_closed",
         "listener",
-        "on_authenticated",
         "principal",
-        "principal_builder",
         "request_count",
         "sasl",
         "security_protocol",
         "software",
     )
 
-    def __init__(self, client_host: str, client_port: int, listener: str, principal: str = ANONYMOUS) -> None:
+    def __init__(
+        self,
+        client_host: str,
+        client_port: int,
+        listener: str,
+        principal: str = ANONYMOUS,
+        *,
+        security_protocol: str = "PLAINTEXT",
+        principal_builder: PrincipalBuilder | None = None,
+    ) -> None:
         """`client_host` is the numeric address; `listener` names the listener that accepted the connection.
 
         Responses name brokers by their address on the same listener (KIP-103).
@@ -91,10 +100,10 @@ class Channel:
         self.authentication = Authentication.COMPLETE
         self.sasl: SaslSession | None = None
         """The client's authentication; None on a listener without SASL."""
-        self.principal_builder: PrincipalBuilder | None = None
-        self.on_authenticated: Callable[[], None] = _do_nothing
+        self._principal_builder = principal_builder
+        self._on_authenticated: Callable[[], None] | None = None
         """Lifts the limits on a client that has not authenticated itself."""
-        self.security_protocol = "PLAINTEXT"
+        self.security_protocol = security_protocol
         self.software = UNKNOWN_SOFTWARE
         """Name and version of the client library, as its ApiVersions request gave them (KIP-511)."""
         self.holds = 0
@@ -111,22 +120,32 @@ class Channel:
     def __str__(self) -> str:
         return f"{self.client_host}:{self.client_port} on {self.listener}"
 
-    def authenticate_by(self, session: SaslSession) -> None:
-        """Serve only the requests of an authentication until `authenticated`."""
+    def authenticate_by(self, session: SaslSession, on_authenticated: Callable[[], None]) -> None:
+        """Serve only the requests of an authentication until `authenticated`, which calls `on_authenticated` once."""
         self.sasl = session
+        self._on_authenticated = on_authenticated
+        self.authenticate_again()
+
+    def authenticate_again(self) -> None:
+        """Serve only the requests of an authentication until `authenticated`."""
         self.authentication = Authentication.PENDING
+
+    def uses_software(self, name: str, version: str) -> None:
+        """Note the client library, as its ApiVersions request gave it."""
+        self.software = name, version
 
     def identified(self, user: str, *, certificate: bytes | None = None, mechanism: str = "") -> None:
         """Determine the principal of a client that is connected, or has logged in. Raises NoPrincipalError."""
         client = ProvenClient(self.listener, self.security_protocol, self.client_host, certificate, mechanism, user)
-        self.principal = built(self.principal_builder, client)
+        self.principal = built(self._principal_builder, client)
 
     def authenticated(self, user: str, mechanism: str) -> None:
         """Serve all requests from now on, as those of a user. Raises NoPrincipalError."""
         self.identified(user, mechanism=mechanism)
         self.authentication = Authentication.COMPLETE
-        self.on_authenticated()
-        self.on_authenticated = _do_nothing
+        if self._on_authenticated is not None:
+            self._on_authenticated()
+            self._on_authenticated = None
 
     def hold(self, reason: int) -> None:
         """Add one reason of `Hold`."""
@@ -147,7 +166,3 @@ class Channel:
         for request in self.completed:
             request.sent(now_s, sending_since_s)
         self.completed.clear()
-
-
-def _do_nothing() -> None:
-    """The connection has no limits to lift."""

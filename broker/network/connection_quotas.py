@@ -102,16 +102,16 @@ class ThrottleTimes:
 class ConnectionQuotas:
     """Counts the connections of one broker against its limits."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(self, limits: ConnectionLimits, address_rate: Callable[[str], float | None]) -> None:
+        """`address_rate(host)` returns how many connections a second an address may open; None: any number."""
         self._limits = limits
+        self._address_rate = address_rate
         self._count_by_listener: Counter[str] = Counter()
         self._count_by_host: Counter[str] = Counter()
         self._rate = self._new_rate()
         self._rate_by_listener: dict[str, CreationRate] = {}
         self._rate_by_address: dict[str, CreationRate] = {}
         self._waiting: list[Callable[[], None]] = []
-        self.address_rate: Callable[[str], float | None] = lambda host: None
-        """Returns how many connections a second an address may open; None: any number."""
 
     @property
     def count(self) -> int:
@@ -156,7 +156,7 @@ class ConnectionQuotas:
 
         A connection above the rate is not served, and not counted.
         """
-        rate_max = self.address_rate(host)
+        rate_max = self._address_rate(host)
         if rate_max is None:
             return 0
         rate = self._rate_by_address.get(host)

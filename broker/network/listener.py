@@ -78,7 +78,7 @@ class Listener:
         clock: Clock,
         *,
         request_memory: RequestMemory | None = None,
-        on_exceeded: Callable[[], None] = lambda: None,
+        on_exceeded: Callable[[], None],
         principal_builder: PrincipalBuilder | None = None,
     ) -> None:
         """`principal_builder` determines the principals of clients; None: their proven names do.
@@ -90,9 +90,9 @@ class Listener:
         self.name = name
         self._principal_builder = principal_builder
         self.sasl: SaslListener | None = None
-        """How clients authenticate themselves; None: they do not. Set before `start`."""
+        """How clients authenticate themselves; None: they do not."""
         self.tls: TlsListener | None = None
-        """How connections are encrypted; None: they are not. Set before `start`."""
+        """How connections are encrypted; None: they are not."""
         self._clock = clock
         self.monotonic_ms = clock.monotonic_ms
         self.monotonic_s = clock.monotonic_s
@@ -146,6 +146,13 @@ class Listener:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def secure(self, tls: TlsListener | None, sasl: SaslListener | None) -> None:
+        """Protect the connections that are accepted from now on; None: as before."""
+        if tls is not None:
+            self.tls = tls
+        if sasl is not None:
+            self.sasl = sasl
 
     def bind(self, host: str, port: int) -> int:
         """Bind `host` ("" = all addresses) and `port` (0 = any free port); return the real port.
@@ -341,12 +348,16 @@ class Listener:
 
     def _arrive(self, arrival: Arrival, delay_ms: int) -> None:
         """Serve an accepted connection after `delay_ms`. The quotas count it already."""
-        channel = Channel(arrival.host, arrival.port, self.name)
-        channel.security_protocol = self._security_protocol
-        if self._principal_builder is not None:
-            channel.principal_builder = self._principal_builder
-            if self.tls is None and self.sasl is None and not self._identify(channel, arrival):
-                return
+        channel = Channel(
+            arrival.host,
+            arrival.port,
+            self.name,
+            security_protocol=self._security_protocol,
+            principal_builder=self._principal_builder,
+        )
+        proves_nothing = self.tls is None and self.sasl is None
+        if proves_nothing and self._principal_builder is not None and not self._identify(channel, arrival):
+            return
         connection = self._new_connection(channel)
         self._connections[connection] = None
         self.accepted_count += 1
@@ -405,8 +416,7 @@ class Listener:
         else:
             # Only short frames, and only those of an authentication, until it is complete.
             reader = FrameReader(self._scratch, min(self.sasl.receive_size_max, size_max))
-            channel.authenticate_by(SaslSession(self.sasl))
-            channel.on_authenticated = partial(reader.limit, self._scratch, size_max)
+            channel.authenticate_by(SaslSession(self.sasl), partial(reader.limit, self._scratch, size_max))
         if self._request_memory is None:
             return Connection(self, self._dispatcher, reader, self._unsent, channel)
         return AccountedConnection(self, self._dispatcher, reader, self._unsent, channel, self._request_memory)

@@ -40,11 +40,15 @@ class SocketServer:
         control_plane_listener: str | None = None,
         *,
         descriptors: DescriptorBudget,
+        address_rate: Callable[[str], float | None],
+        new_principal_builder: Callable[[str], PrincipalBuilder | None],
     ) -> None:
         """`clock` measures the turns of connections and how long responses take to send.
 
         `control_plane_listener` names the listener whose requests never wait for those of the others. `descriptors`
-        says how many connections the process may have beside its files.
+        says how many connections the process may have beside its files. `address_rate(host)` returns how many
+        connections a second an address may open, None for any number. `new_principal_builder(listener)` returns what
+        determines the principals of a listener's clients.
         """
         loop = self._loop = asyncio.get_running_loop()
         self._network = network
@@ -55,11 +59,10 @@ class SocketServer:
         self._lines = LineLimit(LINE_INTERVAL_S)
         self.closed_for_files_count = 0
         """Connections closed because files needed their file descriptors."""
-        self.quotas = ConnectionQuotas(limits)
+        self.quotas = ConnectionQuotas(limits, address_rate)
         self.unsent = UnsentResponses(lambda delay_ms, callback: loop.call_later(delay_ms / 1000, callback))
         self._control_plane_listener = control_plane_listener
-        self.new_principal_builder: Callable[[str], PrincipalBuilder | None] = lambda listener: None
-        """Returns what determines the principals of clients of the listener with a name; set before `bind`."""
+        self._new_principal_builder = new_principal_builder
         self._request_memory = self._new_request_memory()
         self._listeners: dict[str, Listener] = {}
         self._addresses: dict[str, Address] = {}
@@ -98,7 +101,7 @@ class SocketServer:
     def add(self, address: Address, tls: TlsListener | None, sasl: SaslListener | None) -> None:
         """Bind the address of one more listener, and serve it if the others are served. Raises ListenError."""
         listener = self._bind(address)
-        listener.tls, listener.sasl = tls, sasl
+        listener.secure(tls, sasl)
         if self._dispatcher is not None:
             listener.start(self._dispatcher)
         if self._is_held and address.name != self._control_plane_listener:
@@ -123,7 +126,7 @@ class SocketServer:
             self._clock,
             request_memory=self._new_request_memory() if is_control_plane else self._request_memory,
             on_exceeded=self._close_least_recently_used,
-            principal_builder=self.new_principal_builder(address.name),
+            principal_builder=self._new_principal_builder(address.name),
         )
         port = listener.bind(address.host, address.port)
         self._listeners[address.name] = listener
@@ -135,10 +138,8 @@ class SocketServer:
 
         Call this before `start`.
         """
-        for name, encryption in tls.items():
-            self._listeners[name].tls = encryption
-        for name, authentication in sasl.items():
-            self._listeners[name].sasl = authentication
+        for name in {**tls, **sasl}:
+            self._listeners[name].secure(tls.get(name), sasl.get(name))
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Accept connections and serve their requests with `dispatcher`."""

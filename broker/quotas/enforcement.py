@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from base.dataclass import dataclass
 from broker.loop.in_order import InOrder
+from broker.loop.subscribers import Subscribers
 from broker.quotas.client_quotas import addresses_of, readable_quotas
 from broker.quotas.rates import SampledRate, TokenBucket
 from controller.entity_configs import all_overrides, entity_overrides
@@ -141,8 +142,8 @@ class EnforcedQuotas:
         self._callback = None if new_callback is None else new_callback(self._clients.clear)
         self.is_active = bool(self._defaults) or self._callback is not None
         """Whether any client or user has a quota."""
-        self.on_activity: Callable[[], None] = lambda: None
-        """Called when `is_active` has changed."""
+        self.activity: Subscribers[[]] = Subscribers()
+        """Notified when `is_active` has changed."""
 
     async def load(self) -> None:
         """Read all quotas."""
@@ -386,7 +387,7 @@ class EnforcedQuotas:
             )
         )
         if self.is_active != was_active:
-            self.on_activity()
+            self.activity.notify()
 
 
 def _levels(user: str, client_id: str) -> list[tuple[ConfigEntity, str, str]]:

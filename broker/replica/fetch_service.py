@@ -280,7 +280,7 @@ class Fetch:
         manager, sessions = self._service.manager, self._service.sessions
 
         def complete() -> None:
-            _ignore_news(session, on_news)
+            session.ignore_news(on_news)
             enough.set_result(None)
 
         operation = DelayedFetch([], self._terms.bytes_min, complete, may_grow=True, kind=self._fetcher_type)
@@ -297,7 +297,7 @@ class Fetch:
             operation.await_also(awaited)
             manager.fetch_purgatory.try_one(operation, awaited.key)
 
-        session.on_news = on_news
+        session.follow_news(on_news)
         manager.await_news(operation, deadline_ms)
         try:
             # Includes the partitions that have changed since this request was read.
@@ -308,7 +308,7 @@ class Fetch:
                 await self._pause()
             await enough
         except asyncio.CancelledError:
-            _ignore_news(session, on_news)
+            session.ignore_news(on_news)
             manager.fetch_purgatory.abandon(operation)
             raise
 
@@ -440,11 +440,6 @@ class Fetch:
             and partition.log.log_start_offset == wanted.sent_log_start_offset
             and (not self._is_follower or self._limits.replica_id in partition.leadership.isr)
         )
-
-
-def _ignore_news(session: FetchSession, on_news: Callable[[FetchPartition], None]) -> None:
-    if session.on_news is on_news:
-        session.on_news = None
 
 
 def _is_worth_sending(read: PartitionRead) -> bool:

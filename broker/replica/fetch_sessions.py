@@ -132,6 +132,15 @@ class FetchSession:
     on_news: Callable[[FetchPartition], None] | None = None
     """Called when a partition changes while a fetch of the session waits."""
 
+    def follow_news(self, on_news: Callable[[FetchPartition], None]) -> None:
+        """Call `on_news` from now on instead of what another fetch has passed."""
+        self.on_news = on_news
+
+    def ignore_news(self, on_news: Callable[[FetchPartition], None]) -> None:
+        """Call `on_news` no longer. Has no effect if another fetch has taken its place."""
+        if self.on_news is on_news:
+            self.on_news = None
+
     def served(self, partition: FetchPartition) -> None:
         """Move a partition whose records are sent to the end of the order."""
         if partition.session is self and self.news.pop(partition.key, None) is not None:

@@ -105,7 +105,7 @@ class RequestDispatcher:
             names += beside if key in table else ()
         self.metrics = {name: RequestMetrics(services.random.random) for name in names}
         """By request name: the names of the served APIs, and those beside them."""
-        services.enforced_quotas.on_activity = self._quotas_changed
+        services.enforced_quotas.activity.subscribe(self._quotas_changed)
         self._quotas_changed()
 
     def _quotas_changed(self) -> None:

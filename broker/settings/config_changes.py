@@ -101,8 +101,8 @@ class ConfigChanges:
         *,
         on_topic_changed: Callable[[str], Awaitable[None]],
         on_broker_changed: Callable[[], Awaitable[None]],
-        check_broker: Callable[[BrokerConfig], None] = lambda changed: None,
-        check_policy: Callable[[str, str, Mapping[str, str | None]], None] = lambda kind, name, configs: None,
+        check_broker: Callable[[BrokerConfig], None],
+        check_policy: Callable[[str, str, Mapping[str, str | None]], None],
     ) -> None:
         """The callbacks apply a topic's overrides, or the dynamic layers of `config`, to the running components.
 

@@ -37,7 +37,7 @@ class Sources:
     random: Random
     now_ms: Callable[[], int]
     """Milliseconds since the epoch."""
-    token_user: Callable[[str, Digest], ScramUser | None] = lambda token_id, digest: None
+    token_user: Callable[[str, Digest], ScramUser | None]
     """Returns the owner of a delegation token by its id."""
     in_thread: InThread | None = None
     """Runs evaluations that read files in a thread; None: they block the caller."""

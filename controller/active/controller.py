@@ -76,7 +76,7 @@ class ActiveController:
 
     def reconfigure(self, settings: ControllerSettings) -> None:
         """Apply changed configuration values."""
-        self._term.settings = self._term.transitions.settings = settings
+        self._term.reconfigure(settings)
 
     def gauges(self) -> dict[str, Callable[[], int]]:
         """Return Kafka's gauges by name. Each is computed when its function is called."""

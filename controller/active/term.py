@@ -55,6 +55,11 @@ class Term:
     random: Random
     pause: Pause
 
+    def reconfigure(self, settings: ControllerSettings) -> None:
+        """Apply changed settings from now on."""
+        self.settings = settings
+        self.transitions.reconfigure(settings)
+
     def on_change(self, event: Event) -> Watch:
         """Return a watch that queues `event`."""
         return _Queue(self.put, event)

@@ -338,7 +338,7 @@ class ZooKeeperStore(SingleWrites):
             if request.is_result_needed:
                 self._lost.append(request)
             return
-        self._settings.events.on_response(asyncio.get_running_loop().time() - request.sent_s)
+        self._settings.events.responded(asyncio.get_running_loop().time() - request.sent_s)
         request.finish(result)
         self._send_waiting()
 

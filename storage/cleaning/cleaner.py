@@ -215,7 +215,7 @@ class _Pass:
             stage=names.CLEANED,
         )
         cleaned.create()
-        transactions.kept_aborted = []
+        transactions.begin_segment()
         buffer_size = max(job.buffer_size, _BUFFER_SIZE_MIN)
         pending = bytearray()
         for source in group:

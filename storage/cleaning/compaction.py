@@ -153,6 +153,10 @@ class Transactions:
         self._committed: set[int] = set()  # producers with data of a transaction that will commit
         self.kept_aborted: list[AbortedTransaction] = []  # the entries of the cleaned segment's transaction index
 
+    def begin_segment(self) -> None:
+        """Collect the aborted transactions of the next cleaned segment."""
+        self.kept_aborted = []
+
     @property
     def has_data_before_marker(self) -> bool:
         """Whether the batches so far have data of a transaction whose marker is behind them."""

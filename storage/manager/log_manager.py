@@ -64,7 +64,7 @@ class LogManager:
         *,
         random: Random,
         new_threads: Callable[[int, str], Executor],
-        on_directory_failed: Callable[[str, Exception], None] = lambda path, error: None,
+        on_directory_failed: Callable[[str, Exception], None],
         files_beside: Collection[str] = (),
     ) -> None:
         """`on_directory_failed(path, error)` is called once for each directory that fails, in any thread.

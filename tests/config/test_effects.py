@@ -176,7 +176,7 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so(tmp_path: P
     }
     config = Recorder(settings, {}, {})
     connection_limits(config)
-    sasl_listeners(config, Sources(lambda user, mechanism: None, random.Random(1), lambda: 0))
+    sasl_listeners(config, Sources(lambda *_: None, random.Random(1), lambda: 0, lambda *_: None))
     with pytest.raises(InvalidSecurityError):
         broker_login(config, Surroundings(random.Random(1), lambda: 0), lambda work: work())
     of_broker = login_settings(config, config.inter_broker_listener, "OAUTHBEARER")
@@ -189,7 +189,9 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so(tmp_path: P
         "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": module,
     }
     with pytest.raises(InvalidSecurityError):
-        sasl_listeners(Recorder(settings, {}, {}), Sources(lambda user, mechanism: None, random.Random(1), lambda: 0))
+        sasl_listeners(
+            Recorder(settings, {}, {}), Sources(lambda *_: None, random.Random(1), lambda: 0, lambda *_: None)
+        )
     stores = Stores(tmp_path)
     settings = {
         "listeners": "SSL://:0",

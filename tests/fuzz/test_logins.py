@@ -65,7 +65,9 @@ def listener(*, has_right_password: bool = False) -> SaslListener:
         }
     )
     known = credential("secret", Digest.SCRAM_SHA_256)
-    return sasl_listeners(config, Sources(lambda user, mechanism: known, random.Random(1), lambda: 0))["SASL_PLAINTEXT"]
+    return sasl_listeners(config, Sources(lambda *_: known, random.Random(1), lambda: 0, lambda *_: None))[
+        "SASL_PLAINTEXT"
+    ]
 
 
 def frame(request: object, version: int) -> bytes:
@@ -116,7 +118,7 @@ class Conversation:
 
     def __init__(self, broker: InProcessBroker, sasl: SaslListener) -> None:
         self.channel = Channel("127.0.0.1", 1, "SASL_PLAINTEXT")
-        self.channel.authenticate_by(SaslSession(sasl))
+        self.channel.authenticate_by(SaslSession(sasl), lambda: None)
         self.longest_s = 0.0
         self._dispatcher = SaslDispatcher(broker.dispatcher, broker.services.clock)
 

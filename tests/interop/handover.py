@@ -459,6 +459,7 @@ class House:
             OsFiles(),
             random=Random(),
             new_threads=ThreadPoolExecutor,
+            on_directory_failed=lambda *_: None,
         )
         manager.startup.open()
         now_ms = int(time.time() * 1000)

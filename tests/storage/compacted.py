@@ -37,7 +37,12 @@ class Broker:
     ) -> None:
         self.files = files or QuickFiles()
         self.manager = LogManager(
-            [str(directory)], LogManagerSettings(), self.files, random=Random(), new_threads=SameThread
+            [str(directory)],
+            LogManagerSettings(),
+            self.files,
+            random=Random(),
+            new_threads=SameThread,
+            on_directory_failed=lambda *_: None,
         )
         self.manager.startup.open()
         self.manager.startup.claim(MetaProperties(1, "cluster"))

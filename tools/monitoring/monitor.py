@@ -191,7 +191,7 @@ def ensure_once(topic: MonitorTopic, sender: Sender, receiver: Receiver, probe: 
         warn(f"the topic cannot be checked: {error}")
         return
     receiver.assign(routes)
-    sender.routes = routes
+    sender.assign(routes)
     probe.keep({route.owner for route in routes.values()})
 
 

@@ -25,7 +25,7 @@ FLUSH_S: Final = 2.0
 
 
 class Sender:
-    """Sends a record to each partition. Belongs to one thread, except for `routes`, which is replaced as a whole."""
+    """Sends a record to each partition. Belongs to one thread, except for `assign`."""
 
     def __init__(
         self, producer: Producer, topic: str, probe: Probe, clock: Callable[[], float] = time.monotonic
@@ -36,6 +36,10 @@ class Sender:
         self._probe = probe
         self._clock = clock
         self._numbers = count()
+
+    def assign(self, routes: Mapping[int, Route]) -> None:
+        """Send to these partitions from the next round on. In any thread."""
+        self.routes = routes
 
     def run(self, stopped: threading.Event, interval_s: float) -> None:
         """Send records at each interval until `stopped`."""

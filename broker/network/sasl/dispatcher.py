@@ -78,7 +78,7 @@ class SaslDispatcher:
         now_ms = self._clock.monotonic_ms()
         is_handshake = len(frame) >= _API_KEY.size and _API_KEY.unpack_from(frame)[0] == ApiKey.SASL_HANDSHAKE
         if is_handshake and session.begin_again(now_ms):
-            channel.authentication = Authentication.PENDING
+            channel.authenticate_again()
         elif session.is_expired(now_ms):
             raise Malformed("its login has expired, and it has not authenticated itself again")
 

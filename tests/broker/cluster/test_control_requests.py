@@ -54,7 +54,12 @@ class Door:
         self.own_epoch = OWN_EPOCH
         config = BrokerConfig.from_properties({})
         logs = LogManager(
-            [str(folder)], LogManagerSettings(), OsFiles(), random=Random(), new_threads=ThreadPoolExecutor
+            [str(folder)],
+            LogManagerSettings(),
+            OsFiles(),
+            random=Random(),
+            new_threads=ThreadPoolExecutor,
+            on_directory_failed=lambda *_: None,
         )
         logs.startup.open()
         configs = TopicConfigs(config, _no_overrides)

@@ -11,8 +11,14 @@ from broker.loop.cpu_pool import CpuPool
 
 
 @pytest.fixture
-def cpu_pool() -> Iterator[CpuPool]:
-    made = CpuPool(3, ThreadPoolExecutor)
+def said() -> list[str]:
+    """What the pool has reported of its queue."""
+    return []
+
+
+@pytest.fixture
+def cpu_pool(said: list[str]) -> Iterator[CpuPool]:
+    made = CpuPool(3, ThreadPoolExecutor, on_full=lambda: said.append("full"), on_room=lambda: said.append("room"))
     yield made
     made.stop()
 
@@ -24,9 +30,7 @@ async def test_results_and_errors_are_returned(cpu_pool: CpuPool) -> None:
         await cpu_pool.run(lambda: 1 // 0)
 
 
-async def test_full_queue_and_its_end_are_reported_once(cpu_pool: CpuPool) -> None:
-    said: list[str] = []
-    cpu_pool.when_full(lambda: said.append("full"), lambda: said.append("room"))
+async def test_full_queue_and_its_end_are_reported_once(cpu_pool: CpuPool, said: list[str]) -> None:
     gate = threading.Event()
     waiting = [asyncio.create_task(cpu_pool.run(gate.wait)) for _ in range(2)]
     await asyncio.sleep(0)

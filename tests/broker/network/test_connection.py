@@ -90,10 +90,11 @@ def new_listener(name: str, limits: ConnectionLimits, **settings: int) -> Listen
         name,
         OsNetwork(),
         ListenerSettings(request_size_max=REQUEST_SIZE_MAX, **settings),
-        ConnectionQuotas(limits),
+        ConnectionQuotas(limits, lambda host: None),
         UnsentResponses(lambda *_: None),
         DescriptorBudget(1 << 20),
         CLOCK,
+        on_exceeded=lambda: None,
     )
 
 

@@ -16,8 +16,12 @@ from broker.network.connection_quotas import (
 HOST = "10.0.0.1"
 
 
+def unlimited(host: str) -> None:
+    """The rate of an address."""
+
+
 def test_the_broker_limit_counts_all_listeners_together() -> None:
-    quotas = ConnectionQuotas(ConnectionLimits(connections_max=2))
+    quotas = ConnectionQuotas(ConnectionLimits(connections_max=2), unlimited)
     assert quotas.open("A", HOST)
     assert quotas.open("B", HOST)
     assert not quotas.has_room("A")
@@ -28,7 +32,7 @@ def test_the_broker_limit_counts_all_listeners_together() -> None:
 
 
 def test_listener_has_its_own_limit() -> None:
-    quotas = ConnectionQuotas(ConnectionLimits(by_listener={"A": ListenerLimits(connections_max=1)}))
+    quotas = ConnectionQuotas(ConnectionLimits(by_listener={"A": ListenerLimits(connections_max=1)}), unlimited)
     assert quotas.open("A", HOST)
     assert not quotas.has_room("A")
     assert quotas.has_room("B")
@@ -38,7 +42,7 @@ def test_protected_listener_may_exceed_the_broker_limit_but_not_its_own() -> Non
     limits = ConnectionLimits(
         connections_max=1, by_listener={"INTERNAL": ListenerLimits(connections_max=2)}, protected_listener="INTERNAL"
     )
-    quotas = ConnectionQuotas(limits)
+    quotas = ConnectionQuotas(limits, unlimited)
     assert quotas.open("CLIENT", HOST)
     assert quotas.has_room("INTERNAL")
     assert not quotas.is_exceeded
@@ -49,7 +53,9 @@ def test_protected_listener_may_exceed_the_broker_limit_but_not_its_own() -> Non
 
 
 def test_each_address_is_limited_with_overrides() -> None:
-    quotas = ConnectionQuotas(ConnectionLimits(per_ip_max=1, per_ip_overrides={"10.0.0.2": 2, "10.0.0.3": 0}))
+    quotas = ConnectionQuotas(
+        ConnectionLimits(per_ip_max=1, per_ip_overrides={"10.0.0.2": 2, "10.0.0.3": 0}), unlimited
+    )
     assert [quotas.open("A", HOST) for _ in range(2)] == [True, False]
     assert [quotas.open("A", "10.0.0.2") for _ in range(3)] == [True, True, False]
     assert not quotas.open("B", "10.0.0.3")
@@ -59,7 +65,7 @@ def test_each_address_is_limited_with_overrides() -> None:
 
 
 def test_waiting_connection_is_notified_once_by_a_close_or_a_change() -> None:
-    quotas = ConnectionQuotas(ConnectionLimits(connections_max=1))
+    quotas = ConnectionQuotas(ConnectionLimits(connections_max=1), unlimited)
     quotas.open("A", HOST)
     called: list[str] = []
     quotas.when_room(lambda: called.append("closed"))
@@ -78,7 +84,7 @@ def test_rates_of_the_broker_and_of_a_listener_both_delay() -> None:
         protected_listener="INTERNAL",
         window_count=2,
     )
-    quotas = ConnectionQuotas(limits)
+    quotas = ConnectionQuotas(limits, unlimited)
     assert quotas.record_creation("SLOW", 0) == 0
     assert quotas.record_creation("SLOW", 1) == 1000, "a second one in a second"
     assert [quotas.record_creation("FAST", 2) for _ in range(8)] == [0] * 8

@@ -58,7 +58,15 @@ class Served:
 
 
 def new_server(settings: ListenerSettings) -> SocketServer:
-    return SocketServer(OsNetwork(), settings, ConnectionLimits(), CLOCK, descriptors=DescriptorBudget(1 << 20))
+    return SocketServer(
+        OsNetwork(),
+        settings,
+        ConnectionLimits(),
+        CLOCK,
+        descriptors=DescriptorBudget(1 << 20),
+        address_rate=lambda host: None,
+        new_principal_builder=lambda listener: None,
+    )
 
 
 @asynccontextmanager
@@ -78,6 +86,8 @@ async def serving(
         CLOCK,
         control_plane,
         descriptors=descriptors or DescriptorBudget(1 << 20),
+        address_rate=lambda host: None,
+        new_principal_builder=lambda listener: None,
     )
     server.bind([Address(name, "127.0.0.1", 0, SecurityProtocol.PLAINTEXT) for name in names])
     server.start(dispatcher or Script())

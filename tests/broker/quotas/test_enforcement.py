@@ -94,7 +94,7 @@ async def test_strict_clients_are_refused_once_tokens_are_missing(store: MemoryS
 async def test_activity_is_reported_when_it_changes(store: MemoryStore) -> None:
     quotas = Quotas(store)
     reported: list[bool] = []
-    quotas.enforced.on_activity = lambda: reported.append(quotas.enforced.is_active)
+    quotas.enforced.activity.subscribe(lambda: reported.append(quotas.enforced.is_active))
     await quotas.set([("ip", "10.0.0.1")], "connection_creation_rate", 5)
     await quotas.set([("user", "u")], Key.PRODUCE, 5)
     await quotas.set([("user", "v")], Key.PRODUCE, 5)

@@ -93,7 +93,12 @@ class Node:
         self.clock, self.config = SystemClock(), config
         self.log_config = LogConfig.from_overrides(config, self.cluster.topic_settings)
         self.log_manager = LogManager(
-            [str(self.folder)], LogManagerSettings(), OsFiles(), random=Random(1), new_threads=ThreadPoolExecutor
+            [str(self.folder)],
+            LogManagerSettings(),
+            OsFiles(),
+            random=Random(1),
+            new_threads=ThreadPoolExecutor,
+            on_directory_failed=lambda *_: None,
         )
         self.log_manager.startup.open()
         self.log_manager.startup.load(lambda topic: self.log_config, now_ms=self.clock.now_ms())

@@ -352,6 +352,7 @@ async def test_flushed_record_survives_power_loss_after_move(disks: Disks, tmp_p
         OsFiles(),
         random=Random(),
         new_threads=ThreadPoolExecutor,
+        on_directory_failed=lambda *_: None,
     )
     after.startup.open()
     after.startup.load(lambda topic: log_config(), now_ms=NOW_MS)

@@ -54,7 +54,12 @@ def timer() -> Timer:
 @pytest.fixture
 def log_manager(tmp_path: Path) -> LogManager:
     opened = LogManager(
-        [str(tmp_path / "data")], LogManagerSettings(), OsFiles(), random=Random(), new_threads=ThreadPoolExecutor
+        [str(tmp_path / "data")],
+        LogManagerSettings(),
+        OsFiles(),
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
+        on_directory_failed=lambda *_: None,
     )
     opened.startup.open()
     return opened
@@ -592,7 +597,14 @@ def test_led_partition_counts_as_reassigning_until_no_replica_is_added_or_remove
 
 def restarted(folder: Path, timer: Timer) -> Replicas:
     """Return the replicas of a broker that starts on `folder`, with its logs loaded."""
-    logs = LogManager([str(folder)], LogManagerSettings(), OsFiles(), random=Random(), new_threads=ThreadPoolExecutor)
+    logs = LogManager(
+        [str(folder)],
+        LogManagerSettings(),
+        OsFiles(),
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
+        on_directory_failed=lambda *_: None,
+    )
     logs.startup.open()
     logs.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
     return Replicas(ME, logs, timer, lambda topic: CONFIG)

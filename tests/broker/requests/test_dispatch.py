@@ -12,6 +12,7 @@ from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import CloseConnection, RequestContext
 from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
+from broker.loop.subscribers import Subscribers
 from broker.network.channel import Authentication, Channel
 from broker.network.connection import Buffers, Outcome
 from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_IN_STEPS_MAX, RequestDispatcher, failure_response
@@ -52,7 +53,7 @@ def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatch
         clock=clock,
         random=Random(1),
         authorizer=Authorizer(is_active=False),
-        enforced_quotas=SimpleNamespace(is_active=False),
+        enforced_quotas=SimpleNamespace(is_active=False, activity=Subscribers()),
     )
     return RequestDispatcher(cast(Services, services), table)
 

@@ -40,7 +40,7 @@ def of(settings: dict[str, str]) -> dict[str, SaslListener]:
             **settings,
         }
     )
-    return sasl_listeners(config, Sources(lambda user, mechanism: None, Random(1), lambda: 1_000_000))
+    return sasl_listeners(config, Sources(lambda *_: None, Random(1), lambda: 1_000_000, lambda *_: None))
 
 
 def log_in(listener: SaslListener, token: bytes) -> Login | None:

@@ -40,7 +40,14 @@ class Leading:
         self._options = LogOptions(OsFiles(), random.Random(0))
         self.replica_manager = Replicas(
             BROKER,
-            LogManager([], LogManagerSettings(), OsFiles(), random=random.Random(), new_threads=ThreadPoolExecutor),
+            LogManager(
+                [],
+                LogManagerSettings(),
+                OsFiles(),
+                random=random.Random(),
+                new_threads=ThreadPoolExecutor,
+                on_directory_failed=lambda *_: None,
+            ),
             self.timer,
             lambda _: LogConfig.from_overrides(self._broker_config, {}),
         )

@@ -74,7 +74,12 @@ class World:
         self.timer = Timer()
         self.epoch = epoch
         self.log_manager = LogManager(
-            [str(directory)], LogManagerSettings(), files, random=Random(), new_threads=ThreadPoolExecutor
+            [str(directory)],
+            LogManagerSettings(),
+            files,
+            random=Random(),
+            new_threads=ThreadPoolExecutor,
+            on_directory_failed=lambda *_: None,
         )
         self.log_manager.startup.open()
         self.log_manager.startup.claim(MetaProperties(BROKER, "cluster"))

@@ -28,7 +28,12 @@ def counts(counted: DamagedBatches) -> tuple[int, int, int]:
 
 def start(directory: Path) -> LogManager:
     manager = LogManager(
-        [str(directory)], LogManagerSettings(), QuickFiles(), random=Random(), new_threads=ThreadPoolExecutor
+        [str(directory)],
+        LogManagerSettings(),
+        QuickFiles(),
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
+        on_directory_failed=lambda *_: None,
     )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "cluster"))

@@ -716,6 +716,7 @@ class Manager:
             self.disk,
             random=Random(),
             new_threads=ThreadPoolExecutor,
+            on_directory_failed=lambda *_: None,
         )
         self.manager.startup.open()
         self.manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)
@@ -881,7 +882,12 @@ def test_stop_waits_until_all_is_written(tmp_path: Path) -> None:
 
 def load_log_of(directory: Path, topic: str) -> int:
     manager = LogManager(
-        [str(directory / "logs")], LogManagerSettings(), QuickFiles(), random=Random(), new_threads=ThreadPoolExecutor
+        [str(directory / "logs")],
+        LogManagerSettings(),
+        QuickFiles(),
+        random=Random(),
+        new_threads=ThreadPoolExecutor,
+        on_directory_failed=lambda *_: None,
     )
     manager.startup.open()
     manager.startup.load(lambda topic: CONFIG, now_ms=NOW_MS)

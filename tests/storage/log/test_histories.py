@@ -102,7 +102,12 @@ class History:
         if crash_after >= 0:
             self.files.crash_after(crash_after, self.files.die)
         self.manager = LogManager(
-            list(DIRECTORIES), LogManagerSettings(), self.files, random=self.random, new_threads=SameThread
+            list(DIRECTORIES),
+            LogManagerSettings(),
+            self.files,
+            random=self.random,
+            new_threads=SameThread,
+            on_directory_failed=lambda *_: None,
         )
         startup = self.manager.startup
         startup.open()

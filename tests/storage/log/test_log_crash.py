@@ -65,6 +65,7 @@ def start(directory: Path, files: Files) -> LogManager:
         files,
         random=Random(),
         new_threads=SameThread,
+        on_directory_failed=lambda *_: None,
     )
     manager.startup.open()
     manager.startup.claim(META)
@@ -411,7 +412,14 @@ COMPACTED = log_config(
 
 
 def start_compacted(directory: Path, files: Files) -> LogManager:
-    manager = LogManager([str(directory)], LogManagerSettings(), files, random=Random(), new_threads=SameThread)
+    manager = LogManager(
+        [str(directory)],
+        LogManagerSettings(),
+        files,
+        random=Random(),
+        new_threads=SameThread,
+        on_directory_failed=lambda *_: None,
+    )
     manager.startup.open()
     manager.startup.claim(META)
     manager.startup.load(lambda topic: COMPACTED, now_ms=NOW_MS)

@@ -58,7 +58,12 @@ class NotedFiles(QuickFiles):
 
 def start(directory: Path, files: Files | None = None) -> LogManager:
     manager = LogManager(
-        [str(directory)], LogManagerSettings(), files or QuickFiles(), random=Random(), new_threads=SameThread
+        [str(directory)],
+        LogManagerSettings(),
+        files or QuickFiles(),
+        random=Random(),
+        new_threads=SameThread,
+        on_directory_failed=lambda *_: None,
     )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "cluster"))
@@ -154,6 +159,7 @@ def test_log_that_starts_to_move_during_retention_keeps_its_segments(tmp_path: P
         QuickFiles(),
         random=Random(),
         new_threads=SameThread,
+        on_directory_failed=lambda *_: None,
     )
     manager.startup.open()
     manager.startup.claim(MetaProperties(1, "cluster"))

@@ -56,6 +56,7 @@ def start(folder: Path, files: Files | None = None, config: LogConfig = CONFIG) 
         files or QuickFiles(),
         random=Random(),
         new_threads=SameThread,
+        on_directory_failed=lambda *_: None,
     )
     manager.startup.open()
     manager.startup.claim(META)

@@ -47,7 +47,7 @@ class Served:
         mechanism = SaslMechanism(lambda: PlainExchange(by_table({"alice": "secret"}.get)), session_ms_max)
         self.session = SaslSession(SaslListener({"PLAIN": mechanism}, receive_size_max=100, failure_delay_ms=1))
         self.channel = Channel("127.0.0.1", 5, "A")
-        self.channel.authenticate_by(self.session)
+        self.channel.authenticate_by(self.session, lambda: None)
 
     def send(self, frame: bytes) -> Response:
         return self.dispatcher.dispatch(memoryview(frame), self.channel)
@@ -113,7 +113,7 @@ async def test_tokens_of_a_blocking_mechanism_are_evaluated_in_a_thread(
     )
     session = SaslSession(SaslListener({"PLAIN": mechanism}, receive_size_max=100, failure_delay_ms=1))
     channel = Channel("127.0.0.1", 5, "A")
-    channel.authenticate_by(session)
+    channel.authenticate_by(session, lambda: None)
 
     class Handler:
         def dispatch(self, frame: memoryview, channel: Channel) -> Response:
