@@ -32,7 +32,6 @@ from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
 from controller.model import ReplicaAssignment, Topic
 from controller.state_store import Create
 from protocol.records.batch import BatchHeader, batches
-from storage.disk.checkpoints import TopicPartition as StoredPartition
 from storage.disk.checkpoints import read_offsets
 from storage.disk.files import OsFiles
 from storage.manager.log_manager import LogManager
@@ -436,7 +435,7 @@ class House:
 
     def _wait_for_checkpoint(self, name: str, topic: str, offset: int) -> None:
         deadline = time.monotonic() + TIMEOUT_S
-        while read_offsets(OsFiles(), str(self.data / name)).get(StoredPartition(topic, 0), 0) < offset:
+        while read_offsets(OsFiles(), str(self.data / name)).get((topic, 0), 0) < offset:
             assert time.monotonic() < deadline, f"{name} does not reach {offset} of {topic}"
             time.sleep(0.02)
 
