@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Foundation:
-    """See the module."""
+    """The identity of one broker, and the means that its parts share."""
 
     broker_id: int
     cluster_id: str

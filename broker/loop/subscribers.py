@@ -12,7 +12,7 @@ P = ParamSpec("P")
 
 
 class Subscribers(Generic[P]):
-    """See the module. An event that no part follows has no effect."""
+    """Those that follow one kind of event. An event that nobody follows has no effect."""
 
     def __init__(self) -> None:
         self._functions: list[Callable[P, object]] = []

@@ -54,7 +54,7 @@ class Replication(Protocol):
 
 
 class AssignedReplicas:
-    """See the module."""
+    """Puts into effect which replicas this broker has, and which of them lead."""
 
     def __init__(
         self,

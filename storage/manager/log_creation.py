@@ -40,7 +40,7 @@ class DropCopy(Protocol):
 
 
 class LogCreation:
-    """See the module. Belongs to the thread that owns the logs, except for `create_files`."""
+    """Creates logs. Belongs to the thread that owns the logs, except for `create_files`."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LogTable:
-    """See the module. A log that is being moved has a copy of the same name in another directory."""
+    """The logs in service. A log that is being moved has a copy of the same name in another directory."""
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, Log] = {}

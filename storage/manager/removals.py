@@ -30,7 +30,7 @@ class _ToRemove(NamedTuple):
 
 
 class Removals:
-    """See the module. Belongs to the thread that owns the logs, except for `remove_due`."""
+    """Logs to be removed. Belongs to the thread that owns the logs, except for `remove_due`."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ class SegmentGoneError(Exception):
 
 
 class SegmentFiles:
-    """See the module. Nothing is opened or created here before it is used."""
+    """The files of one segment. Nothing is opened or created here before it is used."""
 
     __slots__ = (
         "_base_offset",
