@@ -26,7 +26,6 @@ SETTINGS: Mapping[str, str] = {
     "metrics.http.listener": "127.0.0.1:0",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
-    "log.retention.ms": "-1",  # some records are old, and a run on a busy machine lasts until old ones are deleted
 }
 
 

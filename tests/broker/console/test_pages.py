@@ -243,7 +243,7 @@ def test_5_offsets_are_reset_with_a_preview(site: Site) -> None:
 def test_5_offsets_are_reset_to_a_time_also_in_further_topics(site: Site) -> None:
     producer = Producer({"bootstrap.servers": site.bootstrap})
     for topic in ("timed-a", "timed-b", "timed-c"):
-        site.create(topic, 2)
+        site.create(topic, 2, retention_ms="-1")  # on a busy machine the first look for old records may come
         for number in range(20):
             at_ms = 1_700_000_000_000 + 1_000 * number
             producer.produce(topic, b"x", partition=number % 2, timestamp=at_ms)
