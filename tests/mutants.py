@@ -2,8 +2,8 @@
 
 Each change is one operator, constant, condition or call of the product, chosen by a seed. It is made in a copy of the
 tracked files, and the tests run from the nearest to the farthest until one fails: those of the module, of its folder,
-of the folders above, and at last all but the slow ones. The table goes to standard output, a line of progress for each
-change to standard error.
+of the folders above, and at last all but the slow ones. `--near` stops at the folder. The table goes to standard
+output, a line of progress for each change to standard error.
 """
 
 from __future__ import annotations
@@ -166,15 +166,15 @@ def selections(module: str, folder: Path) -> list[str]:
     """Return what to run for a module, from the nearest tests to all of them."""
     path = Path(module)
     near = [Path("tests", path.parent, f"test_{path.stem}.py"), *(Path("tests", each) for each in path.parents)]
-    return [str(each) for each in near if (folder / each).exists()]
+    return [each.as_posix() for each in near if (folder / each).exists()]
 
 
-def killer(module: str, folder: Path) -> str:
-    """Return the first test that fails in a changed copy, or "" if none does.
+def killer(selected: Sequence[str], folder: Path) -> str:
+    """Return the first of the selected tests that fails in a changed copy, or "" if none does.
 
     Raises RuntimeError if the tests end in another way than a change of the product explains.
     """
-    for selection in selections(module, folder):
+    for selection in selected:
         marks = "not soak" if selection.endswith(".py") else "not soak and not slow"
         deselected = (f"--deselect={path}" for path in NOT_ABOUT_BEHAVIOUR)
         done = run_tests(folder, "-n", "2", "-m", marks, selection, *deselected)
@@ -220,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="which changes (default: 1)")
     parser.add_argument("--count", type=int, default=60, help="how many (default: 60)")
     parser.add_argument("--first", type=int, default=0, help="the number of the first one to try (default: 0)")
+    parser.add_argument("--near", action="store_true", help="run the tests of a module's folder only")
     options = parser.parse_args(arguments)
     mutants = choose(options.count, options.seed)
     survivors = 0
@@ -232,7 +233,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             mutator = Mutator(mutant.place)
             tree = mutator.visit(ast.parse(source))
             (folder / mutant.module).write_text(ast.unparse(ast.fix_missing_locations(tree)))
-            by = killer(mutant.module, folder)
+            selected = selections(mutant.module, folder)
+            if options.near:
+                selected = [each for each in selected if each.startswith(f"tests/{Path(mutant.module).parent}")]
+            by = killer(selected, folder)
             (folder / mutant.module).write_text(source)
             if by and " does not " not in by and ((done := run_tests(folder, by)) is None or done.returncode):
                 raise RuntimeError(f"{by} fails without a change, too")
