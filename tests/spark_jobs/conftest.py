@@ -28,11 +28,10 @@ from spark_jobs.skeleton.clients import source_options
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.progress import Batch, NewBatches
 from spark_jobs.skeleton.session import spark_session
+from tests.spark_jobs.quick_drivers import quick_settings
 from tests.spark_jobs.registry import RunningRegistry
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
-from tests.support.ivy import CACHE
-from tests.support.java import compiled, pyspark_jars
 from tests.support.jdbc_driver import sqlite_jar
 from tests.support.parts import skip_when_unavailable
 from tests.support.spread import WITHOUT_SPARK
@@ -41,21 +40,8 @@ SPREAD = "tests/support/spread.py"
 _TIMEOUT_S = 30
 _MEMORY = Path("/dev/shm")
 _BROKER_VARIABLE = "TEST_BROKER"
-# The optimizing compiler would use half of the CPU time of a driver that runs for a minute.
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-CLASS_PATH = "spark.driver.extraClassPath"
 # A folder with a file of this name has no space for others: see the Java class.
 DISK_IS_FULL = ".disk-is-full"
-_FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
-# The jars that most classes come from: the JVM searches its three hundred jars in order.
-_FIRST_JARS = (
-    "spark-catalyst_",
-    "spark-sql_",
-    "spark-core_",
-    "scala-library-",
-    "spark-sql-api_",
-    "spark-common-utils_",
-)
 
 # pyspark closes the socket of a collect() only by garbage collection.
 PYSPARK_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -232,37 +218,6 @@ class KeptSession:
         return getattr(self._spark, name)
 
 
-def quick_settings() -> dict[str, str]:
-    """Return settings for drivers of tests, which run short queries over few records. Raises UnavailableError."""
-    file_system = _FILE_SYSTEM.stem
-    jars = pyspark_jars()
-    first = [
-        compiled(_FILE_SYSTEM, jars, CACHE / "classes"),
-        *(next(jars.glob(f"{name}*.jar")) for name in _FIRST_JARS),
-    ]
-    return {
-        "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
-        CLASS_PATH: os.pathsep.join(map(str, first)),
-        "spark.hadoop.fs.file.impl": file_system,
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{file_system}$ForContexts",
-        # One state store per query: each costs a batch a fixed time.
-        "spark.sql.shuffle.partitions": "1",
-        # Hundreds of plans, few records each: compiling a plan takes longer than interpreting it.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-
-
-def quick_flags() -> list[str]:
-    """Return `quick_settings` as flags of a job's process."""
-    return [part for key, value in quick_settings().items() for part in ("--spark-conf", f"{key}={value}")]
-
-
-def job_environment() -> dict[str, str]:
-    """Return the environment of a job in a process of its own: pyspark's variables would connect it to this JVM."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
-
-
 def records(messages: Sequence[Message]) -> list[tuple[str | None, str | None]]:
     """Return key and value of each message as text."""
 
@@ -332,9 +287,7 @@ def spark() -> Iterator[SparkSession]:
     for kind in (JVMView, JavaPackage):
         remember_java_names(kind)
     with skip_when_unavailable():
-        settings = quick_settings()
-        settings[CLASS_PATH] += f"{os.pathsep}{sqlite_jar()}"
-        session = spark_session("tests", settings)
+        session = spark_session("tests", {**quick_settings(), "spark.jars": str(sqlite_jar())})
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.spark_jobs.conftest import job_environment
+from tests.spark_jobs.quick_drivers import job_environment
 
 PROJECT = Path(__file__).parents[2]
 _START_TIMEOUT_S = 180

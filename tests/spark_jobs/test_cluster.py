@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark_jobs.conftest import SHORT_LIVED_JVM, Topics, job_environment, last_values
+from tests.spark_jobs.conftest import Topics, last_values
 from tests.spark_jobs.failure_cases import FAILURE_CASES
+from tests.spark_jobs.quick_drivers import SHORT_LIVED_JVM, job_environment
 from tests.support.java import java_executable, pyspark_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

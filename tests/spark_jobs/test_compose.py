@@ -22,7 +22,7 @@ import yaml
 from base import properties
 from config.broker import BrokerConfig
 from spark_jobs import flights_daily
-from tests.spark_jobs.conftest import job_environment
+from tests.spark_jobs.quick_drivers import job_environment
 from tests.spark_jobs.test_documentation import assert_is_accepted
 from tests.support.java import java_executable
 from tests.support.parts import skip_when_unavailable

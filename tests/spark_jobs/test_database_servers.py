@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.skeleton.database import BATCHES
-from tests.spark_jobs.conftest import Topics, job_environment, objects, quick_flags, record_ids, records
+from tests.spark_jobs.conftest import Topics, objects, record_ids, records
+from tests.spark_jobs.quick_drivers import job_environment, quick_flags
 from tests.spark_jobs.test_warehouse_cdc import customer_changes
 from tests.support.database_servers import DatabaseServer, mariadb, postgresql
 from tests.support.parts import skip_when_unavailable

@@ -38,8 +38,9 @@ from spark_jobs import (
 )
 from spark_jobs.samples import START_MS, airport_lines, trades, transactions
 from spark_jobs.skeleton.job import Job
-from tests.spark_jobs.conftest import JobRunner, Sent, Topics, quick_flags
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics
 from tests.spark_jobs.drivers import kill_driver
+from tests.spark_jobs.quick_drivers import quick_flags
 from tests.support.broker import BrokerProcess
 
 pytestmark = pytest.mark.spark

@@ -33,7 +33,8 @@ from spark_jobs.flights_daily import FlightsDailyParameters
 from spark_jobs.skeleton import runner
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.parameters import trigger
-from tests.spark_jobs.conftest import KafkaReader, Sent, Topics, job_environment, quick_flags
+from tests.spark_jobs.conftest import KafkaReader, Sent, Topics
+from tests.spark_jobs.quick_drivers import job_environment, quick_flags
 
 pytestmark = pytest.mark.spark
 

@@ -18,16 +18,8 @@ from spark_jobs.jdbc_source import TableReader, poll
 from spark_jobs.skeleton.database import Database, staging_table
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
-from tests.spark_jobs.conftest import (
-    JobRunner,
-    Sent,
-    Topics,
-    job_environment,
-    objects,
-    quick_flags,
-    record_ids,
-    records,
-)
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, objects, record_ids, records
+from tests.spark_jobs.quick_drivers import job_environment, quick_flags
 from tests.support.jdbc_driver import sqlite_jar
 from tests.support.parts import skip_when_unavailable
 

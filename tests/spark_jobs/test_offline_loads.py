@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.lake_load import JOB
-from tests.spark_jobs.conftest import JobRunner, Sent, Topics, job_environment, quick_flags
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics
+from tests.spark_jobs.quick_drivers import job_environment, quick_flags
 
 pytestmark = pytest.mark.spark
 

@@ -29,7 +29,8 @@ from spark_jobs import wordcount
 from spark_jobs.skeleton.clients import client_settings
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.topics import create_topics
-from tests.spark_jobs.conftest import JobRunner, Topics, job_environment, last_values, lines, quick_flags
+from tests.spark_jobs.conftest import JobRunner, Topics, last_values, lines
+from tests.spark_jobs.quick_drivers import job_environment, quick_flags
 from tests.spark_jobs.test_documentation import PAGE
 from tests.support.broker import ROOT, BrokerProcess
 from tests.support.certificates import STORE_PASSWORD, Stores

@@ -1,0 +1,99 @@
+"""The settings of Spark for drivers of tests, which run short queries over few records.
+
+Owns: these settings, and an archive of the classes that a driver loads. Must not know the tests.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+
+from spark_jobs.skeleton.pinned_jars import pinned_jars
+from spark_jobs.skeleton.session import _JARS
+from tests.support.class_archive import archive_options
+from tests.support.ivy import CACHE
+from tests.support.java import compiled, pyspark_jars
+
+PROJECT = Path(__file__).parents[2]
+# The optimizing compiler would use half of the CPU time of a driver that runs for a minute.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
+# The jars that most classes come from: the JVM searches its three hundred jars in order.
+_FIRST_JARS = (
+    "spark-catalyst_",
+    "spark-sql_",
+    "spark-core_",
+    "scala-library-",
+    "spark-sql-api_",
+    "spark-common-utils_",
+)
+
+
+@cache
+def quick_settings() -> dict[str, str]:
+    """Return settings for drivers of tests. Raises UnavailableError.
+
+    The first call on a machine makes the archive of classes, which takes about half a minute.
+    """
+    first = _first_jars()
+    settings = _settings(first, "")
+
+    def run(option: str) -> None:
+        command = [sys.executable, "-P", "-m", "tests.spark_jobs.load_classes", json.dumps(_settings(first, option))]
+        environment = {**job_environment(), "PYTHONPATH": str(PROJECT)}
+        # The JVM has the pipe too: this waits until it has ended, after the program.
+        subprocess.run(command, env=environment, capture_output=True, check=True)
+
+    jars = [*first, *sorted(pyspark_jars().glob("*.jar"))]
+    return {**settings, **_settings(first, " ".join(archive_options("spark", jars, CACHE / "archives", run)))}
+
+
+def quick_flags() -> list[str]:
+    """Return `quick_settings` as flags of a job's process."""
+    return [part for key, value in quick_settings().items() for part in ("--spark-conf", f"{key}={value}")]
+
+
+def job_environment() -> dict[str, str]:
+    """Return the environment of a job in a process of its own: pyspark's variables would connect it to this JVM."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+
+
+def _first_jars() -> list[Path]:
+    jars = pyspark_jars()
+    return [
+        _jar_of(compiled(_FILE_SYSTEM, jars, CACHE / "classes")),
+        *(next(jars.glob(f"{name}*.jar")) for name in _FIRST_JARS),
+        *pinned_jars(_JARS),  # an archive has no classes that a later class loader loads
+    ]
+
+
+def _jar_of(classes: Path) -> Path:
+    """Return a jar with the classes of a folder: a class path with a folder cannot have an archive."""
+    jar = classes.with_suffix(".jar")
+    if not jar.exists():
+        partial = Path(tempfile.mkstemp(dir=classes.parent)[1])
+        with zipfile.ZipFile(partial, "w") as content:
+            for file in sorted(classes.iterdir()):
+                content.write(file, file.name)
+        partial.replace(jar)  # several test runs may make the same one at a time
+    return jar
+
+
+def _settings(first_jars: list[Path], more_options: str) -> dict[str, str]:
+    file_system = _FILE_SYSTEM.stem
+    return {
+        "spark.driver.extraJavaOptions": f"{SHORT_LIVED_JVM} {more_options}".strip(),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, first_jars)),
+        "spark.hadoop.fs.file.impl": file_system,
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{file_system}$ForContexts",
+        "spark.python.daemon.module": "tests.spark_jobs.warm_daemon",
+        # One state store per query: each costs a batch a fixed time.
+        "spark.sql.shuffle.partitions": "1",
+        # Hundreds of plans, few records each: compiling a plan takes longer than interpreting it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
