@@ -1,6 +1,7 @@
 """One broker and one Spark for all tests of the pipeline: each takes seconds to start.
 
-Tests share both but no topic: `Topics` generates a unique name for each. With TEST_BROKER=apache in the environment the
+Tests share both but no topic: `Topics` generates a unique name for each. Spark runs in another time zone than UTC, so
+that a test shows a time without a zone that is taken for a local one. With TEST_BROKER=apache in the environment the
 broker is a real Apache Kafka: a test that passes there and fails with Milena shows a bug in Milena.
 """
 
@@ -39,6 +40,7 @@ from tests.support.spread import WITHOUT_SPARK
 SPREAD = "tests/support/spread.py"
 _TIMEOUT_S = 30
 _MEMORY = Path("/dev/shm")
+FAR_FROM_UTC = "America/New_York"
 _BROKER_VARIABLE = "TEST_BROKER"
 # A folder with a file of this name has no space for others: see the Java class.
 DISK_IS_FULL = ".disk-is-full"
@@ -287,7 +289,10 @@ def spark() -> Iterator[SparkSession]:
     for kind in (JVMView, JavaPackage):
         remember_java_names(kind)
     with skip_when_unavailable():
-        session = spark_session("tests", {**quick_settings(), "spark.jars": str(sqlite_jar())})
+        settings = {**quick_settings(), "spark.jars": str(sqlite_jar())}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", FAR_FROM_UTC)  # of the JVM and its Python workers
+        session = spark_session("tests", settings)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

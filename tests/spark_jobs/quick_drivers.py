@@ -21,6 +21,7 @@ from tests.support.java import compiled, pyspark_jars
 PROJECT = Path(__file__).parents[2]
 # The optimizing compiler would use half of the CPU time of a driver that runs for a minute.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_UNSYNCED_DERBY = "-Dderby.system.durability=test"
 _FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
 # The jars that most classes come from: the JVM searches its three hundred jars in order.
 _FIRST_JARS = (
@@ -86,7 +87,7 @@ def _jar_of(classes: Path) -> Path:
 def _settings(first_jars: list[Path], more_options: str) -> dict[str, str]:
     file_system = _FILE_SYSTEM.stem
     return {
-        "spark.driver.extraJavaOptions": f"{SHORT_LIVED_JVM} {more_options}".strip(),
+        "spark.driver.extraJavaOptions": f"{SHORT_LIVED_JVM} {_UNSYNCED_DERBY} {more_options}".strip(),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, first_jars)),
         "spark.hadoop.fs.file.impl": file_system,
         "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{file_system}$ForContexts",
@@ -96,4 +97,8 @@ def _settings(first_jars: list[Path], more_options: str) -> dict[str, str]:
         # Hundreds of plans, few records each: compiling a plan takes longer than interpreting it.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # A description of each plan for the page of Spark that no test reads.
+        "spark.sql.ui.explainMode": "simple",
+        # The first use of ICU computes the title case of every character.
+        "spark.sql.icu.caseMappings.enabled": "false",
     }

@@ -3,8 +3,7 @@
 import itertools
 import json
 import sqlite3
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,14 +17,9 @@ from spark_jobs.jdbc_source import TableReader, poll
 from spark_jobs.skeleton.database import Database, staging_table
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
-from tests.spark_jobs.conftest import JobRunner, Sent, Topics, objects, record_ids, records
-from tests.spark_jobs.quick_drivers import job_environment, quick_flags
-from tests.support.jdbc_driver import sqlite_jar
-from tests.support.parts import skip_when_unavailable
+from tests.spark_jobs.conftest import FAR_FROM_UTC, JobRunner, KeptSession, Sent, Topics, objects, record_ids, records
 
 pytestmark = pytest.mark.spark
-
-PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -170,7 +164,21 @@ def test_a_row_that_is_larger_than_a_producers_default_is_sent(
     assert len(json.loads(str(value))["TEXT"]) == size
 
 
-def test_a_driver_of_the_user_reads_times_as_utc_wherever_the_machine_is(topics: Topics, tmp_path: Path) -> None:
+@pytest.fixture
+def _far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Move this process to the time zone in which Spark was started."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", FAR_FROM_UTC)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_far_from_utc")
+def test_a_driver_of_the_user_reads_times_as_utc_wherever_the_machine_is(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jdbc_source, "spark_session", lambda _app_id, _settings: KeptSession(spark))
     prefix = topics.new_name("mysql.")
     topics.create_named(f"{prefix}login", 1)
     config = tmp_path / "jdbc.properties"
@@ -180,16 +188,11 @@ def test_a_driver_of_the_user_reads_times_as_utc_wherever_the_machine_is(topics:
         "--jdbc-config", str(config), "--tables", "login", "--mode", "timestamp", "--column", "login_time",
         "--checkpoint", str(tmp_path / "positions"), "--once",
     ]  # fmt: skip
-    with skip_when_unavailable():
-        jars = ["--spark-conf", f"spark.jars={sqlite_jar()}"]
-    command = [sys.executable, "-P", "-m", "spark_jobs", "jdbc_source", *arguments, *quick_flags(), *jars]
-    environment = {**job_environment(), "PYTHONPATH": str(PROJECT), "TZ": "America/New_York"}
     with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as database:
         database.execute("CREATE TABLE login (username TEXT, login_time TIMESTAMP)")
         for second in (1, 3):
             database.execute(f"INSERT INTO login VALUES ('ann', '2013-01-01 00:00:0{second}')")
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        assert jdbc_source.main(arguments) == 0
     values = [json.loads(str(value)) for _, value in records(topics.read(f"{prefix}login"))]
     assert values == [{"username": "ann", "login_time": 1_356_998_400_000 + 1_000 * second} for second in (1, 3)]
 
