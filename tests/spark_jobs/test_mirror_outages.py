@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -79,43 +79,57 @@ def numbers(first: int) -> list[Sent]:
 
 
 @pytest.mark.usefixtures("_short_timeouts")
-@pytest.mark.parametrize("kind", KINDS)
 def test_each_record_reaches_a_target_that_was_away(
-    kind: str, topics: Topics, target: BrokerProcess, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
+    topics: Topics, target: BrokerProcess, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def wait() -> None:
-        wait_until(lambda: caplog.text.count(WAITS) >= 5)
+    """Three mirrors at the same time, one of each kind."""
 
-    mirror_over_an_outage(topics, target, job_runner, wait, KINDS[kind])
+    def wait() -> None:
+        wait_until(lambda: caplog.text.count(WAITS) >= 5 * len(KINDS))
+
+    mirror_over_an_outage(topics, target, job_runner, wait, KINDS)
 
 
 @pytest.mark.soak
 def test_a_target_is_waited_for_longer_than_producers_wait_by_default(
     topics: Topics, target: BrokerProcess, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mirror_over_an_outage(topics, target, job_runner, lambda: time.sleep(LONG_OUTAGE_S))
+    mirror_over_an_outage(topics, target, job_runner, lambda: time.sleep(LONG_OUTAGE_S), {"by default": []})
     assert caplog.text.count(WAITS) >= LONG_OUTAGE_S / (outages._PROBE_INTERVAL_S + outages._PROBE_TIMEOUT_S) - 2
 
 
 def mirror_over_an_outage(
-    topics: Topics, target: BrokerProcess, job_runner: JobRunner, wait: Callable[[], object], flags: Sequence[str] = ()
+    topics: Topics,
+    target: BrokerProcess,
+    job_runner: JobRunner,
+    wait: Callable[[], object],
+    kinds: Mapping[str, Sequence[str]],
 ) -> None:
-    """Send records while the target is away, which lasts until `wait` returns; each arrives once."""
-    topic = topics.create("awaited", 2)
+    """Send records while the target is away, which lasts until `wait` returns; each mirror sends its own once."""
     servers = ["--bootstrap-servers", topics.bootstrap, "--target-servers", target.bootstrap]
-    topics.send(topic, numbers(0))
-    own = ["--topics", topic, "--heartbeats", "", "--trigger", "100 milliseconds"]
-    (query,) = job_runner.start(JOB, *servers, *own, *flags)
+    own = ["--heartbeats", "", "--trigger", "100 milliseconds"]
+    queries = []
+    names = [topics.create("awaited", 2) for _ in kinds]
+    for topic, flags in zip(names, kinds.values(), strict=True):
+        topics.send(topic, numbers(0))
+        identity = ["--topics", topic, "--app-id", topic, "--checkpoint", str(job_runner.folder / topic)]
+        queries += job_runner.start(JOB, *servers, *own, *identity, *flags)
     try:
-        query.processAllAvailable()
+        for query in queries:
+            query.processAllAvailable()
         target.kill()
-        topics.send(topic, numbers(COUNT))
+        for topic in names:
+            topics.send(topic, numbers(COUNT))
         wait()
         target.start()
-        query.processAllAvailable()
+        for query in queries:
+            query.processAllAvailable()
     finally:
-        query.stop()
-    assert sorted(int(message.value()) for message in Topics(target.bootstrap).read(topic)) == list(range(2 * COUNT))
+        for query in queries:
+            query.stop()
+    for topic in names:
+        stored = Topics(target.bootstrap).read(topic)
+        assert sorted(int(message.value()) for message in stored) == list(range(2 * COUNT))
 
 
 @pytest.mark.usefixtures("_short_timeouts")
