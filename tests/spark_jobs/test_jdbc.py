@@ -21,6 +21,8 @@ from tests.spark_jobs.conftest import FAR_FROM_UTC, JobRunner, KeptSession, Sent
 
 pytestmark = pytest.mark.spark
 
+ROWS = 30
+
 
 @pytest.fixture
 def database(spark: SparkSession, tmp_path: Path) -> Database:
@@ -314,12 +316,14 @@ def test_two_jobs_with_one_table_have_a_staging_table_each(
     queries = []
     for number, app in enumerate(staging):
         source = topics.create(app, 1)
-        topics.send(source, objects(*({"symbol": f"{app}{each}", "price": each} for each in range(60))))
+        topics.send(source, objects(*({"symbol": f"{app}{each}", "price": each} for each in range(ROWS))))
         flags = ["--input", source, "--app-id", app, "--checkpoint", str(job_runner.folder / app)]
-        queries += job_runner.start(jdbc_sink.JOB, *arguments, *flags, "--max-offsets-per-trigger", str(15 + number))
+        queries += job_runner.start(
+            jdbc_sink.JOB, *arguments, *flags, "--max-offsets-per-trigger", str(ROWS // 3 + number)
+        )
     job_runner.finish(queries)
     assert {row.SYMBOL for row in database.read("prices").collect()} == {
-        f"{app}{each}" for app in staging for each in range(60)
+        f"{app}{each}" for app in staging for each in range(ROWS)
     }
 
 
