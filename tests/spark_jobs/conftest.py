@@ -21,11 +21,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from py4j.java_gateway import JavaClass, JavaPackage, JVMView
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton import clients, runner
 from spark_jobs.skeleton.clients import source_options
+from spark_jobs.skeleton.database import Database
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.progress import Batch, NewBatches
 from spark_jobs.skeleton.session import spark_session
@@ -296,6 +298,17 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def empty_derby(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a database without tables, to copy: to create one takes longer than most tests of it."""
+    folder = tmp_path_factory.mktemp("derby") / "empty"
+    Database(spark, f"jdbc:derby:{folder};create=true").execute([])
+    driver: Any = spark.sparkContext._jvm.java.sql.DriverManager
+    with pytest.raises(Py4JJavaError, match="08006"):  # how Derby reports that it has closed the database
+        driver.getConnection(f"jdbc:derby:{folder};shutdown=true")
+    return folder
 
 
 @pytest.fixture

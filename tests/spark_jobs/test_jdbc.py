@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -25,8 +26,9 @@ ROWS = 30
 
 
 @pytest.fixture
-def database(spark: SparkSession, tmp_path: Path) -> Database:
-    return Database(spark, f"jdbc:derby:{tmp_path}/db;create=true")
+def database(spark: SparkSession, empty_derby: Path, tmp_path: Path) -> Database:
+    shutil.copytree(empty_derby, tmp_path / "db")
+    return Database(spark, f"jdbc:derby:{tmp_path}/db")
 
 
 def flags(topics: Topics, folder: Path, prefix: str, tables: str, *more: str) -> list[str]:

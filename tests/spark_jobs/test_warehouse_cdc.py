@@ -1,6 +1,7 @@
 """Changes of tables reach the warehouse in any order, once."""
 
 import random
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -18,8 +19,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def database(spark: SparkSession, tmp_path: Path) -> Database:
-    made = Database(spark, f"jdbc:derby:{tmp_path}/warehouse;create=true")
+def database(spark: SparkSession, empty_derby: Path, tmp_path: Path) -> Database:
+    shutil.copytree(empty_derby, tmp_path / "warehouse")
+    made = Database(spark, url(tmp_path))
     made.execute(
         [
             "CREATE SCHEMA old",
