@@ -133,7 +133,7 @@ def mirror_over_an_outage(
 
 
 @pytest.mark.usefixtures("_short_timeouts")
-@pytest.mark.parametrize("kind", ["pairs of offsets", "transactions"])
+@pytest.mark.parametrize("kind", [pytest.param("pairs of offsets", marks=pytest.mark.soak), "transactions"])
 def test_sigterm_ends_a_mirror_that_waits_with_0_and_it_continues_later(
     kind: str,
     target: BrokerProcess,
@@ -174,7 +174,7 @@ def test_sigterm_ends_a_mirror_that_waits_with_0_and_it_continues_later(
 
 
 @pytest.mark.usefixtures("_short_timeouts")
-@pytest.mark.parametrize("kind", ["pairs of offsets", "transactions"])
+@pytest.mark.parametrize("kind", ["pairs of offsets", pytest.param("transactions", marks=pytest.mark.soak)])
 def test_a_partition_without_a_leader_is_named_and_sigterm_ends_the_mirror_that_waits(
     kind: str, topics: Topics, job_runner: JobRunner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
