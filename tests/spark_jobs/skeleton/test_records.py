@@ -4,7 +4,6 @@ import logging
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from spark_jobs import audit, big_txn, click_search, inventory, minmax, stock_stats
 from spark_jobs.country_count import JOB
@@ -34,8 +33,6 @@ def source(topics: Topics) -> str:
 def test_an_unreadable_record_fails_the_job_by_default_with_its_place(
     source: str, topics: Topics, job_runner: JobRunner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(StreamingQueryException, match=f"record at {source}-0 offset 1 is not a customer"):
-        job_runner.run(JOB, "--input", source, "--output", topics.create("countries"))
     assert job_runner.supervise(JOB, "--input", source, "--output", topics.create("countries")) == 1
     (failure,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert failure == f"query failed: record at {source}-0 offset 1 is not a customer with a country"
