@@ -21,6 +21,8 @@ from tests.spark_jobs.test_wordcount import plain_counts
 pytestmark = pytest.mark.spark
 
 COUNT = 400
+BATCHES = 5
+WAIT_MAX_S = 0.5  # in this time no job writes the other batches
 JOBS = {job.name: job for job in (wordcount.JOB, split_errors.JOB, mirror.JOB, lake_load.JOB, file_sink.JOB)}
 
 
@@ -41,7 +43,7 @@ def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
         "file_sink": ["--input", source, "--file", str(job_runner.folder / "lines.txt")],
     }  # fmt: skip
     flags = {name: ["--checkpoint", str(job_runner.folder / name), *own] for name, own in own_flags.items()}
-    batches = ["--max-offsets-per-trigger", str(COUNT // 10)]
+    batches = ["--max-offsets-per-trigger", str(COUNT // BATCHES)]
     common = ["--bootstrap-servers", topics.bootstrap, *batches, *quick_flags()]
     commands = json.dumps([[name, *common, *own] for name, own in flags.items()])
     log = job_runner.folder / "driver.log"
@@ -50,8 +52,10 @@ def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
         return len(list(job_runner.folder.glob("*/commits/0"))) == len(flags)
 
     arguments = ["tests.spark_jobs.several_jobs", commands]
-    assert kill_driver(arguments, log, has_each_committed, random.uniform(0, 1)), log.read_text()
-    assert not all(list(job_runner.folder.glob(f"{name}/commits/9")) for name in JOBS), "no job was in the middle"
+    assert kill_driver(arguments, log, has_each_committed, random.uniform(0, WAIT_MAX_S)), log.read_text()
+    assert not all(list(job_runner.folder.glob(f"{name}/commits/{BATCHES - 1}")) for name in JOBS), (
+        "no job was in the middle"
+    )
     for name, job in JOBS.items():
         job_runner.run(job, *flags[name], *batches)
     assert last_values(topics.read(counts)) == plain_counts(texts, {"the"})
