@@ -47,7 +47,9 @@ def quick_settings() -> dict[str, str]:
         command = [sys.executable, "-P", "-m", "tests.spark_jobs.load_classes", json.dumps(_settings(first, option))]
         environment = {**job_environment(), "PYTHONPATH": str(PROJECT)}
         # The JVM has the pipe too: this waits until it has ended, after the program.
-        subprocess.run(command, env=environment, capture_output=True, check=True)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"a driver cannot load its classes:\n{done.stderr}")
 
     jars = [*first, *sorted(pyspark_jars().glob("*.jar"))]
     return {**settings, **_settings(first, " ".join(archive_options("spark", jars, CACHE / "archives", run)))}

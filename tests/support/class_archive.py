@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tests.support.ivy import locked
 from tests.support.java import java_executable
 
 
@@ -27,9 +28,20 @@ def archive_options(name: str, jars: Iterable[Path], folder: Path, run: Callable
     archive = folder / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.jsa"
     if not archive.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        partial = archive.with_suffix(f".{os.getpid()}")  # several test runs may make the same one at a time
-        run(f"-XX:ArchiveClassesAtExit={partial}")
-        if not partial.exists():  # not every JVM makes one
-            return []
-        partial.rename(archive)
+        with locked(folder / f"{name}.lock"):  # several workers want it at a time
+            if not archive.exists() and not _make(archive, run):
+                return []
     return [f"-XX:SharedArchiveFile={archive}"]
+
+
+def _make(archive: Path, run: Callable[[str], object]) -> bool:
+    """Return whether the JVM has made the archive: not every JVM does."""
+    partial = archive.with_suffix(f".{os.getpid()}")
+    try:
+        run(f"-XX:ArchiveClassesAtExit={partial}")
+        if not partial.exists():
+            return False
+        partial.rename(archive)
+    finally:
+        partial.unlink(missing_ok=True)
+    return True

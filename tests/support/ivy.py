@@ -76,7 +76,7 @@ def fetch(name: str, libraries: Sequence[Library]) -> Path:
     if _is_complete(folder, pinned):
         return folder / "jars"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with _locked(CACHE / f"{name}.lock"):
+    with locked(CACHE / f"{name}.lock"):
         if not _is_complete(folder, pinned):
             _fetch_anew(folder, pinned)
     return folder / "jars"
@@ -182,7 +182,8 @@ def ivy_module(
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file, which one process at a time can do."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
