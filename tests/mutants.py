@@ -2,8 +2,8 @@
 
 Each change is one operator, constant, condition or call of the product, chosen by a seed. It is made in a copy of the
 tracked files, and the tests run from the nearest to the farthest until one fails: those of the module, of its folder,
-of the folders above, and at last all but the slow ones. `--near` stops at the folder. The table goes to standard
-output, a line of progress for each change to standard error.
+those that import it, those of the folders above, and at last all but the slow ones. `--near` leaves the last two out.
+The table goes to standard output, a line of progress for each change to standard error.
 """
 
 from __future__ import annotations
@@ -162,31 +162,45 @@ def choose(count: int, seed: int) -> list[Mutant]:
     return sorted(random.Random(seed).sample(places, count), key=lambda each: (each.module, each.place))
 
 
-def selections(module: str, folder: Path) -> list[str]:
+def selections(module: str, folder: Path) -> list[list[str]]:
     """Return what to run for a module, from the nearest tests to all of them."""
     path = Path(module)
-    near = [Path("tests", path.parent, f"test_{path.stem}.py"), *(Path("tests", each) for each in path.parents)]
-    return [each.as_posix() for each in near if (folder / each).exists()]
+    near = [Path("tests", path.parent, f"test_{path.stem}.py"), Path("tests", path.parent)]
+    far = [Path("tests", each) for each in path.parent.parents]
+    existing = [[each.as_posix()] for each in near if (folder / each).exists()]
+    if using := users(path, folder):
+        existing.append(using)
+    return existing + [[each.as_posix()] for each in far if (folder / each).exists()]
 
 
-def killer(selected: Sequence[str], folder: Path) -> str:
+def users(module: Path, folder: Path) -> list[str]:
+    """Return the files of tests in other folders that import a module."""
+    name = ".".join(module.with_suffix("").parts)
+    package, _, last = name.rpartition(".")
+    imported = re.compile(rf"^(from {name} import|import {name}\b|from {package} import .*\b{last}\b)", re.MULTILINE)
+    near = folder / "tests" / module.parent
+    tests = (path for path in (folder / "tests").rglob("test_*.py") if path.parent != near)
+    return sorted(path.relative_to(folder).as_posix() for path in tests if imported.search(path.read_text()))
+
+
+def killer(selected: Sequence[Sequence[str]], folder: Path) -> str:
     """Return the first of the selected tests that fails in a changed copy, or "" if none does.
 
     Raises RuntimeError if the tests end in another way than a change of the product explains.
     """
     for selection in selected:
-        marks = "not soak" if selection.endswith(".py") else "not soak and not slow"
+        marks = "not soak" if selection[0].endswith(".py") else "not soak and not slow"
         deselected = (f"--deselect={path}" for path in NOT_ABOUT_BEHAVIOUR)
-        done = run_tests(folder, "-n", "2", "-m", marks, selection, *deselected)
+        done = run_tests(folder, "-n", "2", "-m", marks, *selection, *deselected)
         if done is None:
-            return f"{selection} does not end"
+            return f"{selection[0]} does not end"
         if done.returncode not in (0, NO_TEST_IS_LEFT):
             if failed := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE):
                 return failed[1]
             if "while loading conftest" in done.stderr + done.stdout:
-                return f"{selection} does not start"
+                return f"{selection[0]} does not start"
             raise RuntimeError(
-                f"{selection} ends with status {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+                f"{selection[0]} ends with status {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
             )
     return ""
 
@@ -209,7 +223,7 @@ def copied(folder: Path) -> None:
     for path in filter(None, listed.split("\0")):
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / path, target)
+        shutil.copy2(ROOT / path, target, follow_symlinks=False)
     for name in (".venv", ".cache"):
         if (ROOT / name).exists():
             (folder / name).symlink_to((ROOT / name).resolve())
@@ -219,8 +233,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="which changes (default: 1)")
     parser.add_argument("--count", type=int, default=60, help="how many (default: 60)")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first one to try (default: 0)")
-    parser.add_argument("--near", action="store_true", help="run the tests of a module's folder only")
+    parser.add_argument("--places", nargs="+", metavar="FILE:LINE", help="only the changes of these places")
+    parser.add_argument(
+        "--near", action="store_true", help="run the tests of the module's folder and those that import it"
+    )
     options = parser.parse_args(arguments)
     mutants = choose(options.count, options.seed)
     survivors = 0
@@ -228,20 +244,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name)
         copied(folder)
-        for number, mutant in enumerate(mutants[options.first :], start=options.first + 1):
+        for number, mutant in enumerate(mutants, start=1):
             source = (ROOT / mutant.module).read_text()
             mutator = Mutator(mutant.place)
             tree = mutator.visit(ast.parse(source))
+            place = f"{mutant.module}:{mutator.line}"
+            if options.places and place not in options.places:
+                continue
             (folder / mutant.module).write_text(ast.unparse(ast.fix_missing_locations(tree)))
             selected = selections(mutant.module, folder)
             if options.near:
-                selected = [each for each in selected if each.startswith(f"tests/{Path(mutant.module).parent}")]
+                folders = {Path("tests", each).as_posix() for each in Path(mutant.module).parent.parents}
+                selected = [each for each in selected if each[0] not in folders]
             by = killer(selected, folder)
             (folder / mutant.module).write_text(source)
             if by and " does not " not in by and ((done := run_tests(folder, by)) is None or done.returncode):
                 raise RuntimeError(f"{by} fails without a change, too")
             survivors += not by
-            print(f"| {mutant.module}:{mutator.line} | {mutator.what} | {by or 'nothing'} |", flush=True)
+            print(f"| {place} | {mutator.what} | {by or 'nothing'} |", flush=True)
             print(f"{number} of {len(mutants)}, {survivors} not noticed", file=sys.stderr, flush=True)
     return 0
 
