@@ -5,6 +5,7 @@ the case that it is missing, so macOS needs no other code than this table. Must 
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import select
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 PROC_DESCRIPTORS: Final = "/proc/self/fd"
+_NO_FULL_SYNC: Final = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
 
 
 class SystemCalls(NamedTuple):
@@ -38,6 +40,18 @@ class SystemCalls(NamedTuple):
     """memfd_create, and /proc/self/fd to open such a file by name."""
     descriptor_folder: str
     """Lists the open descriptors of this process."""
+
+    def sync(self, descriptor: int) -> None:
+        """Return when a file or directory is on the drive, and not only in its volatile cache. Raises OSError."""
+        if self.full_sync_command is not None:
+            try:
+                fcntl.fcntl(descriptor, self.full_sync_command)
+            except OSError as error:
+                if error.errno not in _NO_FULL_SYNC:  # a network file system may have none
+                    raise
+            else:
+                return
+        os.fsync(descriptor)
 
 
 def system_calls() -> SystemCalls:

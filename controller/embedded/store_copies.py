@@ -13,8 +13,6 @@ atomically (written beside, synced, renamed); a copy that holds transactions tha
 name.
 """
 
-import errno
-import fcntl
 import logging
 import os
 import sqlite3
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from base.clock import Clock
+from base.system_calls import SYSTEM_CALLS
 from controller import paths
 from controller.embedded.sqlite_file import (
     DamagedFileError,
@@ -41,7 +40,6 @@ logger = logging.getLogger("kafka.zk.KafkaZkClient")
 
 T = TypeVar("T")
 
-_NO_FULL_SYNC: Final = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 _REPLACEMENT: Final = ".tmp"
 OPEN_TRIES: Final = 5
@@ -386,16 +384,6 @@ def _is_prefix(copy: SqliteFile, newest: SqliteFile) -> bool:
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # On macOS fsync leaves the data in the volatile cache of the drive.
-        full_sync_command: int | None = getattr(fcntl, "F_FULLFSYNC", None)
-        if full_sync_command is not None:
-            try:
-                fcntl.fcntl(descriptor, full_sync_command)
-            except OSError as error:
-                if error.errno not in _NO_FULL_SYNC:  # a network file system may have none
-                    raise
-            else:
-                return
-        os.fsync(descriptor)
+        SYSTEM_CALLS.sync(descriptor)
     finally:
         os.close(descriptor)

@@ -36,7 +36,6 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 _SYNC_FILE_RANGE_WRITE_AND_WAIT: Final = 1 | 2 | 4
 _NO_SYNC_FILE_RANGE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 _LOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
-_NO_FULL_SYNC: Final = frozenset({errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
 _LOCK_IS_HELD: Final = frozenset({errno.EACCES, errno.EAGAIN})
 _WOULD_WAIT: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
 _SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
@@ -333,27 +332,15 @@ class OsFiles(Files):
 
     def sync(self, file: OpenFile) -> None:
         with _FailuresOf(_SYNC, file.path):
-            self._sync(file.descriptor)
+            self._calls.sync(file.descriptor)
 
     def sync_directory(self, path: str) -> None:
         directory = self._open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with _FailuresOf(_SYNC, path):
-                self._sync(directory.descriptor)
+                self._calls.sync(directory.descriptor)
         finally:
             directory.close()
-
-    def _sync(self, descriptor: int) -> None:
-        command = self._calls.full_sync_command
-        if command is not None:
-            try:
-                fcntl.fcntl(descriptor, command)
-            except OSError as error:
-                if error.errno not in _NO_FULL_SYNC:  # a network file system may have none
-                    raise
-            else:
-                return
-        os.fsync(descriptor)
 
     def start_writeback(self, file: OpenFile, position: int, size: int) -> None:
         if self._calls.sync_file_range is not None:
