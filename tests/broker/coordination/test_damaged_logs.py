@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,13 @@ async def committed(cluster: InProcessCluster) -> dict[str, int]:
     return found
 
 
-def batch_of(log: Path, group: str) -> int:
-    """Return the position of the batch with the commit of a group."""
+def batches_of(log: Path, group: str) -> list[slice]:
+    """Return where the batches with commits of a group lie: several if a commit was sent again."""
     content = log.read_bytes()
-    (found,) = (at for at, header in batches(content) if group.encode() in content[at : at + header.size])
+    name = group.encode()
+    key = struct.pack(">hh", 1, len(name)) + name + struct.pack(">h", 1) + b"t"
+    found = [slice(at, at + header.size) for at, header in batches(content) if key in content[at : at + header.size]]
+    assert found
     return found
 
 
@@ -78,9 +82,8 @@ async def test_groups_whose_records_are_whole_are_served(
         for number, group in enumerate(GROUPS):
             await commit(cluster, group, number)
         log = tmp_path / "1" / "__consumer_offsets-0" / LOG
-        positions = [*(at for at, _ in batches(log.read_bytes())), log.stat().st_size]
-        at = batch_of(log, "g3")
-        flip(log, at + byte if byte >= 0 else positions[positions.index(at) + 1] + byte)
+        for batch in batches_of(log, "g3"):
+            flip(log, (batch.start if byte >= 0 else batch.stop) + byte)
         await reload(cluster, 0)
         assert await committed(cluster) == {
             group: -1 if group in lost else number for number, group in enumerate(GROUPS)
@@ -103,7 +106,8 @@ async def test_damaged_copy_of_the_leader_is_made_up_for_by_a_follower(
         assert replica is not None
         await until(lambda: len(replica.leadership.isr) == 2)
         log = tmp_path / str(leader) / "__consumer_offsets-0" / LOG
-        flip(log, batch_of(log, "g3") + 61)
+        for batch in batches_of(log, "g3"):
+            flip(log, batch.start + 61)
         await reload(cluster, 0)
         assert await committed(cluster) == {group: number for number, group in enumerate(GROUPS)}
         assert (
