@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from pytest_timeout import Settings
 from xdist.remote import Producer
 
+from tests.support.forms import use_form
 from tests.support.progress import Reporter
 from tests.support.secrets import SecretsInLogs
 from tests.support.spread import FilesTogether, longest_first, mark
@@ -149,3 +150,11 @@ def exclude_from_collection() -> Iterator[Callable[[], None]]:
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection: each full one would visit a million objects."""
     _exclude_from_collection()
+
+
+@pytest.fixture(params=["compiled", "interpreted"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test with each form of the compiled modules."""
+    form: str = request.param
+    use_form(form, monkeypatch)
+    return form

@@ -25,7 +25,6 @@ FUNCTION_LINES_MAX = 90
 
 EXCEPTIONS = {
     "protocol/records/batch.py: parse_records": "a loop over bytes, in which a call would cost more than a field",
-    "protocol/records/regularity.py: _step_over": "a loop over bytes, in which a call would cost more than a field",
 }
 
 

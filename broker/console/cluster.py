@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
+from base.compiled import form
 from base.pause import Pause
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.console.cluster_client import Responses
@@ -76,6 +77,7 @@ class Overview(TypedDict):
     cluster_id: str
     broker_id: int
     version: str
+    hot_loops: str
     controller_id: int
     controller_epoch: int | None
     state: str
@@ -179,6 +181,7 @@ async def overview(console: Console) -> Overview:
         cluster_id=metadata.cluster_id,
         broker_id=services.broker_id,
         version=__version__,
+        hot_loops=form(),
         controller_id=metadata.controller_id,
         controller_epoch=services.controller.epoch if services.controller.is_active else tally.controller_epoch,
         state=measures.state().name,

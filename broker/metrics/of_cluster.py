@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 
+from base.compiled import form
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.histogram import Histogram, distribution
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, Shown, alone
@@ -17,6 +18,7 @@ from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from controller.controller import Controller
 from controller.session_events import SessionEvents
 from controller.settings import EventTimes
+from milena_broker import __version__
 
 CONTROLLER_SUMS = (
     ("OfflinePartitionsCount", "Partitions without a leader."),
@@ -143,6 +145,14 @@ def broker_metrics(
         lambda: [((KAFKA_VERSION, KAFKA_COMMIT_ID), 1)],
         ("version", "commit_id"),
         own_name="kafka_server_app_info",
+    )
+    yield Metric(
+        Kind.GAUGE,
+        "",
+        "The version of Milena, and whether its hot loops are compiled, as labels; the value is always 1.",
+        lambda: [((__version__, form()), 1)],
+        ("version", "hot_loops"),
+        own_name="milena_build_info",
     )
     yield Metric(
         Kind.GAUGE,

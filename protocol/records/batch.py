@@ -20,6 +20,7 @@ from protocol.crc import crc32c
 from protocol.errors import Malformed
 from protocol.records.compression import USUAL_WINDOW_SIZE, Buffer, CannotOpen, Compression, open_pieces
 from protocol.records.pieces import PieceReader
+from protocol.records.plain_records import RECORD_SIZE_MIN
 
 MAGIC = 2
 
@@ -56,9 +57,6 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
-
-# One byte each: length, attributes, timestamp delta, offset delta, key length, value length, headers count.
-RECORD_SIZE_MIN = 7
 
 _INT32_MAX = (1 << 31) - 1
 _INT64_MIN = -(1 << 63)

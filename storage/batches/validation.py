@@ -117,7 +117,8 @@ from protocol.records.compression import (
     Compression,
     OpensTooFar,
 )
-from protocol.records.regularity import are_regular, are_regular_pieces, is_one_plain, timestamp_deltas
+from protocol.records.plain_records import timestamp_deltas
+from protocol.records.regularity import are_regular, are_regular_pieces
 
 # The decompressed size of a batch that is opened in a thread that others share: what a client could send uncompressed
 # by default, see socket.request.max.bytes.
@@ -129,8 +130,7 @@ PLAIN_RATIO_MAX = 1032
 RECORD_ERRORS_MAX = 1000
 
 # Batches with a base timestamp beyond this are parsed, which detects a sum of base and delta that is no int64.
-_BASE_TIMESTAMP_BITS = 62
-_BASE_TIMESTAMP_MAX = 1 << _BASE_TIMESTAMP_BITS
+_BASE_TIMESTAMP_MAX = 1 << 62
 
 _new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
 _unpack_header = HEADER.unpack_from
@@ -475,17 +475,11 @@ def _plain_header(
     if is_coordinator:
         if count <= 0:
             return None
-    elif (sequence < 0 and producer_id > NO_PRODUCER_ID) or not (
-        (
-            count == 1
-            and not base_time >> _BASE_TIMESTAMP_BITS
-            and is_one_plain(records, HEADER_SIZE, needs_keys=rules.is_compacted)
-        )
-        or (
-            count > 0
-            and -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
-            and are_regular(records[HEADER_SIZE:], count, _header_budget(may_take_long), needs_keys=rules.is_compacted)
-        )
+    elif (
+        (sequence < 0 and producer_id > NO_PRODUCER_ID)
+        or count <= 0
+        or not -_BASE_TIMESTAMP_MAX < base_time < _BASE_TIMESTAMP_MAX
+        or not are_regular(records[HEADER_SIZE:], count, _header_budget(may_take_long), needs_keys=rules.is_compacted)
     ):
         return None
     return _new_tuple(BatchHeader, fields)

@@ -29,8 +29,9 @@ _CONTAINED = {
     _SPARK_LOCK: (_BROKER_LOCK,),
     _BROKER_LOCK: (),
 }
-_ADDED_LOCKS = ("requirements-kerberos.lock",)
-"""Of optional packages that have to be compiled: they are added to an environment that is complete without them."""
+BUILD_LOCK = "requirements-build.lock"
+_ADDED_LOCKS = ("requirements-kerberos.lock", BUILD_LOCK)
+"""Of optional packages: they are added to an environment that is complete without them."""
 _MARKER = "incomplete"
 _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==", re.MULTILINE)
 # Lines of pip about a package: from an index, from a folder, already installed, or not needed on this machine.
@@ -118,7 +119,7 @@ def _install(root: Path, lock_name: str, progress: "Progress") -> None:
         str(lock),
     ]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-    if lock_name == _BROKER_LOCK:
+    if lock_name in (_BROKER_LOCK, BUILD_LOCK):
         command += ["--only-binary", ":all:"]  # a broker's machine needs no compiler
     total = len(_REQUIREMENT.findall(lock.read_text(encoding="utf-8")))
     settled: set[str] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from base import properties
+from base.compiled import form
 from config.addresses import is_loopback
 from config.broker import BrokerConfig, base_row
 from config.broker_properties import BROKER_ID, LOG_FILES_KEEP
@@ -83,7 +85,7 @@ def _print_version() -> int:
     from tools.base.version import version_line  # a broker starts without it
 
     print(version_line())
-    print(f"Milena {__version__}")
+    print(f"Milena {__version__}, hot loops {form()}")
     return 0
 
 
@@ -192,6 +194,7 @@ def _run(config: BrokerConfig, environment: ContainerEnvironment | None, *, show
         logger.info("KafkaConfig values:\n%s", "\n".join(values), extra={HAS_LINES: True})
     logger.info("Kafka version: %s", KAFKA_VERSION)
     logger.info("Kafka commitId: %s", KAFKA_COMMIT_ID)
+    _compile_hot_loops()
 
     _start_host_checks(config)
     # Imports make hardly any garbage, and collections would take a tenth of the start. `run` enables them again.
@@ -222,6 +225,20 @@ def _run(config: BrokerConfig, environment: ContainerEnvironment | None, *, show
         except StartupError as error:
             logger.error("%s", error)
             return 1
+
+
+def _compile_hot_loops() -> None:
+    """Compile what is not compiled yet, before it is imported; log the reason if it stays interpreted."""
+    if form() == "compiled":
+        return
+    from tools.launch import compiling  # only the first start of a clone compiles
+
+    try:
+        reason = compiling.prepare()
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
+    if reason is not None:
+        logger.info("The hot loops run interpreted, which takes more time for each record: %s", reason)
 
 
 def _start_host_checks(config: BrokerConfig) -> None:

@@ -36,7 +36,7 @@ export function brokersPage([id]) {
 function loop(served, state) {
   return h("section", { class: "card" }, h("h2", null, `Broker ${served.broker}, which serves this page`),
     h("dl", { class: "facts" },
-      h("dt", null, "Version"), h("dd", null, state.version), h("dt", null, "Up"), h("dd", null, duration(state.now_ms - state.started_ms)),
+      h("dt", null, "Version"), h("dd", null, `${state.version}, hot loops ${state.hot_loops}`), h("dt", null, "Up"), h("dd", null, duration(state.now_ms - state.started_ms)),
       h("dt", null, "Event loop idle"), h("dd", null, `${served.loop_idle_percent} %`),
       h("dt", null, "Event loop lag"), h("dd", null, Object.entries(served.loop_lag_ms).filter(([name]) => ["0.50", "0.99", "0.999"].includes(name)).map(([name, value]) => `p${Number(name) * 100}: ${milliseconds(value)}`).join(", ")),
       h("dt", null, "Connections"), h("dd", null, served.connections), h("dt", null, "Fetch sessions"), h("dd", null, served.fetch_sessions)),

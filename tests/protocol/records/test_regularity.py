@@ -9,15 +9,16 @@ import pytest
 from protocol.errors import Malformed
 from protocol.records.batch import HEADER_SIZE, HeaderBudget, Record, TooManyHeadersError, parse_records, read_header
 from protocol.records.builder import RecordData, build_batch, encode_records
-from protocol.records.compression import PIECE_SIZE
-from protocol.records.regularity import are_regular, are_regular_pieces, timestamp_deltas
-from tests.broker.requests.test_request_steps import Steps
+from protocol.records.plain_records import timestamp_deltas
+from protocol.records.regularity import are_regular, are_regular_pieces
+
+pytestmark = pytest.mark.usefixtures("form")
 
 TIME = 1_700_000_000_000
 HEADER = read_header(build_batch([RecordData(TIME, None, b"v")]))
 
-# Around every change in the size of an offset delta, and in the length of a run.
-COUNTS = [1, 2, 3, 5, 63, 64, 65, 66, 200, 1030]
+# Around every change in the size of an offset delta.
+COUNTS = [1, 2, 63, 64, 65, 200]
 
 
 def is_readable(data: bytes, count: int) -> bool:
@@ -125,8 +126,8 @@ def test_claimed_headers_longer_than_their_record_are_irregular() -> None:
     assert not are_regular(bytes(data), 12)
 
 
-@pytest.mark.parametrize("sizes", VALUE_SIZES[:4], ids=str)
-@pytest.mark.parametrize("time_step_ms", TIME_STEPS_MS)
+@pytest.mark.parametrize("sizes", VALUE_SIZES[2:4], ids=str)
+@pytest.mark.parametrize("time_step_ms", [0, 100_000])
 def test_no_changed_byte_of_a_layout_goes_unnoticed(sizes: range, time_step_ms: int) -> None:
     """Each byte of several records changed in turn, to each other length of one byte: parsing decides the same."""
     count = 10 if time_step_ms else 70
@@ -151,7 +152,7 @@ def test_keys_of_any_size_are_checked_like_parsing_does(sizes: range, headers: H
         data = encoded(rows)
         assert are_regular(data, 80)
         assert are_regular(data, 80, needs_keys=True) == all(row.key is not None for row in rows)
-        for _ in range(600):
+        for _ in range(100):
             at = rng.randrange(len(data))
             byte = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, data[at] ^ 1, data[at] + 2 & 0xFF, data[at] - 2 & 0xFF))
             changed = data[:at] + bytes((byte,)) + data[at + 1 :]
@@ -178,19 +179,6 @@ def test_records_of_one_size_are_regular(count: int, key: bytes | None, size: in
         assert are_regular(memoryview(data), count)
         assert not are_regular(data, count + 1)
         assert not are_regular(data, count - 1)
-
-
-@pytest.mark.parametrize("exceptions", [[500], [200, 201, 500], [30, 300, 700]])
-def test_few_records_of_another_size_leave_the_others_to_runs(exceptions: list[int]) -> None:
-    rows = same_size(1000, None, 70)
-    for number in exceptions:
-        rows[number] = rows[number]._replace(value=bytes(900))
-    data = encoded(rows)
-    assert are_regular(data, len(rows))  # makes the tables
-    steps = Steps()
-    with steps.counted():
-        assert are_regular(data, len(rows))
-    assert 0 < steps.by_function.total() < 10 * len(rows), steps.by_function
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -225,7 +213,7 @@ def test_wrong_offset_delta_is_irregular_at_any_position() -> None:
             assert not are_regular(encoded(changed), 150)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_regular_records_are_accepted_by_the_parser(seed: int) -> None:
     """Every byte of the structure changed in turn: the proof never says more than parsing, and nothing less."""
     rng = Random(seed)
@@ -301,7 +289,7 @@ def test_batch_of_the_builder_is_regular() -> None:
     assert are_regular(memoryview(batch)[HEADER_SIZE:], 100)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(6))
 def test_pieces_are_checked_like_joined_records(seed: int) -> None:
     """Cut at every boundary, and then with damage."""
     rng = Random(seed)
@@ -312,7 +300,7 @@ def test_pieces_are_checked_like_joined_records(seed: int) -> None:
     for at in range(len(data) + 1):
         assert are_regular_pieces([data[:at], data[at:]], len(rows))
     assert are_regular_pieces([data[at : at + 1] for at in range(len(data))], len(rows))
-    for _ in range(1000):
+    for _ in range(300):
         mutated = bytearray(data)
         mutated[rng.randrange(len(mutated))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF))
         if rng.random() < 0.1:
@@ -330,20 +318,6 @@ def test_pieces_are_regular_where_the_size_of_offset_deltas_changes() -> None:
         assert are_regular_pieces(pieces, count)
         assert not are_regular_pieces(pieces, count + 1)
         assert not are_regular_pieces([*pieces, b"\0"], count)
-
-
-def test_a_large_batch_of_small_records_is_copied_by_pieces() -> None:
-    count = 30_000
-    data = memoryview(bytearray(encoded(same_size(count, b"k", 90))))
-    assert len(data) > 2 * PIECE_SIZE
-    tracemalloc.start()
-    try:
-        assert are_regular(data, count)
-        assert tracemalloc.get_traced_memory()[1] < 2 * PIECE_SIZE + 100_000
-    finally:
-        tracemalloc.stop()
-    data[-1] = 2
-    assert not are_regular(data, count)
 
 
 def test_record_larger_than_a_piece_is_skipped() -> None:

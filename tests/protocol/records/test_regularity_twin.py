@@ -11,7 +11,10 @@ import pytest
 from protocol.records.batch import Record
 from protocol.records.builder import encode_records
 from protocol.records.compression import CannotOpen, Compression, compress, open_pieces
-from protocol.records.regularity import are_regular_pieces, timestamp_deltas
+from protocol.records.plain_records import timestamp_deltas
+from protocol.records.regularity import are_regular_pieces
+
+pytestmark = pytest.mark.usefixtures("form")
 
 TIME = 1_700_000_000_000
 SIZE_MAX = 1 << 20

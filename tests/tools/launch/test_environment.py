@@ -74,7 +74,14 @@ def test_environment_is_ready_once_it_contains_its_lock_file(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.lock", "requirements-spark.lock", "requirements-dev.lock", "requirements-kerberos.lock"]
+    "name",
+    [
+        "requirements.lock",
+        "requirements-spark.lock",
+        "requirements-dev.lock",
+        "requirements-kerberos.lock",
+        "requirements-build.lock",
+    ],
 )
 def test_lock_files_pin_every_package_with_hashes_and_name_no_registry(name: str) -> None:
     text = (ROOT / name).read_text()

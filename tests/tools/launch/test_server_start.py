@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from base.compiled import form
 from milena_broker import __version__
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import ROOT, Outcome, RunTool, run_module
@@ -30,7 +31,7 @@ def test_help_shows_usage_and_examples(run: RunTool, arguments: tuple[str, ...])
 
 
 def test_version_prints_the_line_of_kafka_and_then_that_of_milena(run: RunTool) -> None:
-    expected = f"3.9.1 (Commit:f745dfdcee2b9851)\nMilena {__version__}\n"
+    expected = f"3.9.1 (Commit:f745dfdcee2b9851)\nMilena {__version__}, hot loops {form()}\n"
     assert run(server_start.main, "--version") == Outcome(0, expected, "")
 
 
