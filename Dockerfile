@@ -16,6 +16,15 @@ FROM base AS broker-packages
 COPY requirements.lock .
 RUN python -I tools/launch/environment.py . requirements.lock
 
+# The hot loops are compiled here; the image gets the result, and no compiler.
+FROM base AS compiled
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=broker-packages /opt/milena/.venv .venv
+COPY . .
+RUN PYTHONPATH=. .venv/bin/python -P -m tools.launch.compiling
+
 FROM base AS spark-packages
 COPY requirements.lock requirements-spark.lock ./
 RUN python -I tools/launch/environment.py . requirements-spark.lock
@@ -37,6 +46,7 @@ CMD ["--help"]
 
 FROM base AS broker
 COPY --from=broker-packages /opt/milena/.venv .venv
+COPY --from=compiled /opt/milena/.venv/compiled .venv/compiled
 COPY . .
 RUN rm -rf spark_jobs bin/spark-job \
     && .venv/bin/python -m compileall -q base broker config controller milena_broker protocol storage tools

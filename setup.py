@@ -6,11 +6,13 @@ Layout of a wheel:
     milena_broker/_modules/FOLDER/      each of the repository's FOLDERS; a compiled module is beside its source
 
 Variables of the environment: `MILENA_COMPILED=no` builds a wheel of Python alone, which fits every system. `MODULES`
-names what a clone compiles for itself (`tools.launch.compiling`), `BUILD` the folder for what is made on the way.
+names what a clone compiles for itself (`tools.launch.compiling`). What is made on the way is in a temporary folder, so
+that no wheel has files of an earlier build.
 """
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,15 +49,16 @@ def packages() -> Iterator[str]:
                 yield prefix + ".".join(folder.relative_to(ROOT).parts)
 
 
-def extensions() -> list[Extension]:
-    """Return the modules to compile. In a wheel they may fail to: it has the sources too."""
+def extensions(build_folder: str) -> list[Extension]:
+    """Return the modules to compile. A wheel may lack them: it has the sources too. An editable one uses the clone."""
+    if "editable_wheel" in sys.argv:
+        return []
     is_clone = "MODULES" in os.environ
     names = os.environ["MODULES"].split() if is_clone else MODULES if is_wanted() else ()
     modules = [
         Extension(name, [str(source_of(name).relative_to(ROOT))], extra_compile_args=FLAGS, optional=not is_clone)
         for name in names
     ]
-    build_folder = os.environ.get("BUILD", "build")
     modules = cythonize(modules, build_dir=build_folder, compiler_directives=DIRECTIVES, quiet=True)
     if not is_clone:
         for module in modules:
@@ -63,9 +66,11 @@ def extensions() -> list[Extension]:
     return modules
 
 
-setup(
-    packages=list(packages()),
-    package_dir={PRIVATE_PACKAGE: ""},
-    package_data={"": ["*"]},
-    ext_modules=extensions(),
-)
+with tempfile.TemporaryDirectory() as folder:
+    setup(
+        packages=list(packages()),
+        package_dir={PRIVATE_PACKAGE: ""},
+        package_data={"": ["*"]},
+        ext_modules=extensions(folder),
+        options={"build": {"build_base": folder}, "egg_info": {"egg_base": folder}},
+    )

@@ -39,6 +39,10 @@ def is_wanted() -> bool:
     return os.environ.get(VARIABLE) != "no"
 
 
+def is_clone() -> bool:
+    return (ROOT / BUILD_FILES[0]).is_file()
+
+
 def prefer_compiled() -> None:
     """Let this process import the compiled form of each module that has one. To be called before they are imported."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -103,7 +107,10 @@ def form() -> str:
 
 
 class _Finder:
-    """Finds the modules of the list: in these files, or with None as the source even if a wheel has both forms."""
+    """Finds the modules of the list: in these files, or with None as the source even if a wheel has both forms.
+
+    In a clone nothing beside the source is loaded, because nothing tells what it was made from.
+    """
 
     def __init__(self, files: Mapping[str, Path] | None) -> None:
         self._files = files
@@ -111,10 +118,12 @@ class _Finder:
     def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname not in MODULES:
             return None
-        if self._files is None:
-            return spec_from_file_location(fullname, source_of(fullname))
-        file = self._files.get(fullname)
-        return None if file is None else spec_from_file_location(fullname, file, loader=_Loader(fullname, str(file)))
+        if self._files is not None:
+            if (file := self._files.get(fullname)) is not None:
+                return spec_from_file_location(fullname, file, loader=_Loader(fullname, str(file)))
+            if not is_clone():
+                return None
+        return spec_from_file_location(fullname, source_of(fullname))
 
 
 class _Loader(ExtensionFileLoader):

@@ -1,6 +1,6 @@
 """The wheel: its contents, and broker and tools that run from it beside a project with the same module names.
 
-The tests need no network: the build backend has no requirements, and the dependencies are those of the tests.
+The tests need no network: the requirements of the build and of the broker are in the environment of the tests.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from build_backend.milena_build import FOLDERS, PRIVATE_FOLDER
+from base.compiled import MODULES, VARIABLE, source_of
 from milena_broker import __version__
 from tests.support.broker import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = {"base", "broker", "config", "controller", "protocol", "spark_jobs", "storage", "tools"}
+PRIVATE_FOLDER = "milena_broker/_modules"
 DEADLINE_S = 60
 OTHERS_MODULES = {
     "config.py": "OWNER = 'the project'\n",
@@ -34,6 +36,7 @@ OTHERS_MODULES = {
 }
 
 
+INTERPRETED = {VARIABLE: "no"}
 COMMAND_DEADLINE_S = 180
 """Of a command that may itself run tests, on a machine that is busy."""
 
@@ -53,8 +56,17 @@ def run(*command: str | Path, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def pip(*arguments: str | Path, folder: Path) -> None:
-    run(sys.executable, "-P", "-m", "pip", *arguments, folder=folder, PIP_NO_INDEX="1", PIP_NO_INPUT="1")
+def pip(*arguments: str | Path, folder: Path, **environment: str) -> None:
+    pip = (sys.executable, "-P", "-m", "pip")
+    run(
+        *pip,
+        *arguments,
+        folder=folder,
+        PIP_NO_INDEX="1",
+        PIP_NO_INPUT="1",
+        SOURCE_DATE_EPOCH="1700000000",
+        **environment,
+    )
 
 
 def size_of(path: Path) -> int:
@@ -65,12 +77,22 @@ def size_of(path: Path) -> int:
         return 0
 
 
+def build_wheel(source: Path, folder: Path, **environment: str) -> Path:
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source, folder=folder, **environment)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    pip("wheel", "--no-deps", "--wheel-dir", folder, ROOT, folder=folder)
-    (path,) = folder.iterdir()
-    return path
+    """A wheel for this system, with the compiled modules."""
+    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel for every system."""
+    return build_wheel(ROOT, tmp_path_factory.mktemp("pure_wheel"), **INTERPRETED)
 
 
 class Installation:
@@ -121,11 +143,10 @@ def broker(installation: Installation, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_wheel_has_one_top_level_package(wheel: Path) -> None:
-    assert wheel.name == f"milena_broker-{__version__}-py3-none-any.whl"
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"milena_broker", f"milena_broker-{__version__}.dist-info"}
     private = {name.removeprefix(f"{PRIVATE_FOLDER}/") for name in names if name.startswith(PRIVATE_FOLDER)}
-    assert {name.partition("/")[0] for name in private} == set(FOLDERS)
+    assert {name.partition("/")[0] for name in private} == FOLDERS
     assert {
         "config/server.properties",
         "spark_jobs/skeleton/connector.sha256",
@@ -135,21 +156,36 @@ def test_wheel_has_one_top_level_package(wheel: Path) -> None:
 
 def test_every_package_of_the_repository_is_in_the_wheel() -> None:
     others = {"bench", "milena_broker", "tests"}
-    assert set(FOLDERS) == {path.parent.name for path in ROOT.glob("*/__init__.py")} - others
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} - others == FOLDERS
 
 
-def test_the_same_files_give_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    pip("wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT, folder=tmp_path)
-    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+def test_every_file_of_the_folders_is_in_the_wheel(pure_wheel: Path) -> None:
+    tracked = run("git", "ls-files", "--", "milena_broker", *FOLDERS, folder=ROOT).split("\n")
+    names = {name.removeprefix(f"{PRIVATE_FOLDER}/") for name in zipfile.ZipFile(pure_wheel).namelist()}
+    assert {name for name in tracked if name} <= names
 
 
-def test_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    build = "import sys, milena_build; print(milena_build.build_sdist(sys.argv[1]))"
-    name = run(sys.executable, "-P", "-c", build, tmp_path, folder=ROOT, PYTHONPATH=str(ROOT / "build_backend")).strip()
+def test_wheel_of_this_system_has_the_compiled_modules_beside_their_sources(wheel: Path, pure_wheel: Path) -> None:
+    assert pure_wheel.name == f"milena_broker-{__version__}-py3-none-any.whl"
+    assert wheel.name != pure_wheel.name
+    added = set(zipfile.ZipFile(wheel).namelist()) - set(zipfile.ZipFile(pure_wheel).namelist())
+    sources = {f"{PRIVATE_FOLDER}/{source_of(name).relative_to(ROOT).with_suffix('')}" for name in MODULES}
+    assert {name.partition(".")[0] for name in added} == sources
+
+
+def test_sdist_builds_the_same_wheel(pure_wheel: Path, tmp_path: Path) -> None:
+    build = "import sys; from setuptools.build_meta import build_sdist; print(build_sdist(sys.argv[1]))"
+    name = run(sys.executable, "-P", "-c", build, tmp_path, folder=ROOT, **INTERPRETED).split()[-1]
     with tarfile.open(tmp_path / name) as archive:
         assert {member.split("/")[0] for member in archive.getnames()} == {f"milena_broker-{__version__}"}
-    pip("wheel", "--no-deps", "--wheel-dir", tmp_path, tmp_path / name, folder=tmp_path)
-    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+    built = build_wheel(tmp_path / name, tmp_path, **INTERPRETED)
+    assert built.name == pure_wheel.name
+    assert contents(built) == contents(pure_wheel)
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def test_metadata_names_the_distribution_and_its_extras(installation: Installation) -> None:
@@ -167,7 +203,7 @@ def test_project_keeps_its_modules(installation: Installation) -> None:
 
 
 def test_version_is_that_of_the_package(installation: Installation) -> None:
-    assert installation.run("kafka-server-start", "--version").endswith(f"\nMilena {__version__}\n")
+    assert installation.run("kafka-server-start", "--version").endswith(f"\nMilena {__version__}, hot loops compiled\n")
 
 
 def test_broker_and_tools_run_beside_the_project(installation: Installation, broker: BrokerProcess) -> None:
@@ -213,7 +249,7 @@ def test_module_without_console_script_runs_by_name(installation: Installation) 
 def test_editable_installation_runs_the_repository(tmp_path: Path) -> None:
     installation = Installation(tmp_path)
     installation.install("--editable", ROOT)
-    assert installation.run("kafka-server-start", "--version").endswith(f"\nMilena {__version__}\n")
+    assert f"\nMilena {__version__}, hot loops " in installation.run("kafka-server-start", "--version")
     program = "import milena_broker, config, tools; print(milena_broker.__path__, config.OWNER, tools.OWNER)"
     assert installation.run("python", "-c", program) == f"['{ROOT / 'milena_broker'}'] the project the project\n"
 

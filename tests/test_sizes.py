@@ -17,7 +17,6 @@ PRODUCT = (
     "tools",
     "spark_jobs",
     "milena_broker",
-    "build_backend",
     "bench",
 )
 CLASS_LINES_MAX = 500

@@ -79,5 +79,9 @@ def test_file_that_this_system_cannot_load_leaves_the_source(folder: Path) -> No
     assert module.pass_regular(b"", 0, 0, 0, 0, False) == (0, 0, 0)
 
 
+def test_source_is_loaded_in_a_clone_whatever_is_beside_it() -> None:
+    assert load({}).__file__ == str(source_of(MODULE))
+
+
 def test_source_is_loaded_when_the_compiled_form_is_not_wanted() -> None:
     assert load(None).__file__ == str(source_of(MODULE))

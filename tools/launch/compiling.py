@@ -23,17 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from base import compiled
-from base.compiled import (
-    BUILD_FILES,
-    MODULES,
-    ROOT,
-    VARIABLE,
-    checksum_of,
-    compiled_files,
-    digests,
-    file_name,
-    is_wanted,
-)
+from base.compiled import MODULES, ROOT, VARIABLE, checksum_of, compiled_files, digests, file_name, is_wanted
 from tools.launch import environment
 from tools.launch.environment import BUILD_LOCK, Progress
 
@@ -60,7 +50,7 @@ def prepare() -> str | None:
     """Compile the modules that are not compiled yet; return why some stay interpreted, or None."""
     if not is_wanted():
         return f"{VARIABLE} is no"
-    if not (ROOT / BUILD_FILES[0]).is_file():
+    if not compiled.is_clone():
         return None if compiled.form() == "compiled" else "this installation has no compiled modules for this Python"
     missing = _missing()
     if not missing:
@@ -125,8 +115,8 @@ def _compile(missing: Sequence[str], progress: Progress) -> None:
         shutil.rmtree(left)
     with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=compiled.FOLDER) as work:
         command = [sys.executable, "setup.py", "--quiet", "build_ext", f"--build-lib={work}/lib"]
-        command += [f"--build-temp={work}/temp", f"--parallel={len(os.sched_getaffinity(0))}"]
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), "MODULES": " ".join(missing), "BUILD": work}
+        command.append(f"--parallel={os.cpu_count()}")
+        variables = {**os.environ, "TMPDIR": work, "PYTHONPATH": str(ROOT), "MODULES": " ".join(missing)}
         try:
             done = subprocess.run(
                 command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
