@@ -20,6 +20,9 @@ RECORD_SIZE_MIN = 7
 # The sum of two such values fits int64.
 TIMESTAMP_DELTA_MAX = 1 << 62
 
+ANY_NUMBER = (1 << 62) - 1
+"""A limit of headers that no batch reaches."""
+
 
 def varint(data: Buffer, position: int, end: int, bits: int) -> tuple[int, int]:
     """Return the value of a zigzag varint and the position after it; (0, end + 1) if it is cut off or too large."""

@@ -14,9 +14,7 @@ from protocol.errors import Malformed
 from protocol.records.batch import HeaderBudget, outline_across_pieces
 from protocol.records.compression import Buffer, CannotOpen
 from protocol.records.pieces import PieceReader
-from protocol.records.plain_records import RECORD_SIZE_MIN, TIMESTAMP_DELTA_MAX, pass_regular
-
-_ANY_NUMBER = (1 << 62) - 1
+from protocol.records.plain_records import ANY_NUMBER, RECORD_SIZE_MIN, TIMESTAMP_DELTA_MAX, pass_regular
 
 
 def are_regular(data: Buffer, count: int, budget: HeaderBudget | None = None, *, needs_keys: bool = False) -> bool:
@@ -71,7 +69,7 @@ def _pass_regular(
 ) -> tuple[int, int]:
     """Return position and number of the first record that is not passed. Raises TooManyHeadersError."""
     if budget is None:
-        position, number, _ = pass_regular(data, position, number, count, _ANY_NUMBER, needs_keys)
+        position, number, _ = pass_regular(data, position, number, count, ANY_NUMBER, needs_keys)
     else:
         position, number, headers = pass_regular(data, position, number, count, budget.left, needs_keys)
         budget.spend(headers)
