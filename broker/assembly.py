@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
 from broker.cluster.assembly import ClusterControl, ClusterView, control_cluster, view_cluster
@@ -35,6 +36,9 @@ from config.broker import BrokerConfig
 from controller.state_store import StateStore
 from protocol.api import APIS, Api
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+if TYPE_CHECKING:
+    from broker.replica.near_reads import NearReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         beside.unsent_responses,
         why_not_hosted=hosted_elsewhere,
         internal_topics=INTERNAL_TOPICS,
+        near_reads=_near_reads(on, view),
     )
     view.metadata_changes.subscribe(partial(_metadata_changed, view, control, groups, transactions))
     permitted, limited = permissions(on, beside.acl_store), quotas(on)
@@ -144,6 +149,14 @@ def _served_apis(config: BrokerConfig) -> Sequence[Api]:
 
     release = release_named(named)
     return served if release is None else list(apis_of_release(served, release))
+
+
+def _near_reads(on: Foundation, view: ClusterView) -> NearReads | None:
+    if on.config[properties.REPLICA_SELECTOR_CLASS] is None:
+        return None
+    from broker.settings.near_reads import near_reads  # few brokers have a selector
+
+    return near_reads(on.config, on.broker_id, lambda: view.metadata.brokers, on.clock.monotonic_ms)
 
 
 def _metadata_changed(

@@ -80,10 +80,8 @@ TRUST_MANAGERS = KnownClass(
 TLS_ENGINES = KnownClass(
     "Other factories of TLS engines are", ("org.apache.kafka.common.security.ssl.DefaultSslEngineFactory",)
 )
-REPLICA_SELECTORS = (
-    "org.apache.kafka.common.replica.LeaderSelector",
-    "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-)
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 ROLL_AGE = ("log.roll.ms", "log.roll.hours")
 ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
@@ -294,8 +292,9 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = long(
     "replica.high.watermark.checkpoint.interval.ms", 5000, READ_ONLY, HIGH,
     doc="How often high watermarks are written to disk.")
 REPLICA_SELECTOR_CLASS = string("replica.selector.class", None, READ_ONLY, MEDIUM,
-    KnownClass("Other replica selectors are", REPLICA_SELECTORS),
-    no_effect=NoEffect.READS_FROM_FOLLOWERS, doc="Chooses the replica a consumer reads from; unset means the leader.")
+    PythonClass((LEADER_SELECTOR, RACK_AWARE_SELECTOR)),
+    doc="Class that chooses the replica a consumer reads from: one of Kafka's two, or a Python class as "
+        "package.module:Class; unset means the leader.")
 FETCH_PURGATORY_PURGE_INTERVAL_REQUESTS = integer("fetch.purgatory.purge.interval.requests", 1000, READ_ONLY, MEDIUM,
     doc="Finished fetches that may stay in the purgatory before it is purged, or as many as are waiting.")
 PRODUCER_PURGATORY_PURGE_INTERVAL_REQUESTS = integer(

@@ -10,7 +10,7 @@ current leader with codes 6 and 74 (KIP-951).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -30,8 +30,8 @@ from broker.replica.fetch_service import NO_BROKER_EPOCH, Fetch, FetchService, R
 from broker.replica.fetch_sessions import FetchPartition, PartitionKey
 from broker.replica.manager import ReplicaManager
 from broker.replica.old_readers import needs_conversion
-from broker.replica.partition import NO_EPOCH
-from broker.replica.reader import CONSUMER, FetchLimits, Located, PartitionRead
+from broker.replica.partition import NO_EPOCH, Partition
+from broker.replica.reader import CONSUMER, NO_PREFERENCE, FetchLimits, Located, PartitionRead
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from config import broker_properties as properties
@@ -56,6 +56,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FIRST_VERSION_WITH_REQUEST_LIMIT = first_version(FetchRequest, "max_bytes")
 FIRST_VERSION_WITH_SESSIONS = first_version(FetchRequest, "session_id")
 FIRST_VERSION_WITH_TOPIC_IDS = first_version(FetchableTopicResponse, "topic_id")
+FIRST_VERSION_WITH_FOLLOWERS = first_version(FetchRequest, "rack_id")
 FIRST_VERSION_WITH_LEADERS = first_version(FetchResponse, "node_endpoints")
 LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -161,6 +162,7 @@ class _Reader:
             has_limit,
             replica_id,
             not needs_conversion(version),
+            replica_id == CONSUMER and version >= FIRST_VERSION_WITH_FOLLOWERS,
         )
         self.terms = _new_tuple(
             ReadTerms,
@@ -173,7 +175,18 @@ class _Reader:
                 min(request.min_bytes, bytes_max),
                 _new_tuple(FetchLimits, limits),
                 NO_BROKER_EPOCH if state is None else state.replica_epoch,
+                None if services.fetch_service.near_reads is None else self._prefer(limits[-1]),
             ),
+        )
+
+    def _prefer(self, may_read_followers: bool) -> Callable[[Partition, int], int | None] | None:
+        """Return what chooses a near replica for the client; None if it must stay here."""
+        near_reads = self._services.fetch_service.near_reads
+        if near_reads is None or not may_read_followers:
+            return None
+        context = self._context
+        return near_reads.for_client(
+            self._request.rack_id, context.client_id or "", context.client_host, context.principal, context.listener
         )
 
     def is_admitted(self, size: int) -> bool:
@@ -324,6 +337,8 @@ async def _need_encoder(reads: Sequence[PartitionRead], pause: Pause) -> bool:
     for read in reads:
         if read.error_code or read.aborted_transactions or read.diverging is not None:
             return True
+        if read.preferred_replica != NO_PREFERENCE:
+            return True
         await pause()
     return False
 
@@ -345,6 +360,7 @@ def _data(read: PartitionRead) -> PartitionData:
         last_stable_offset=read.last_stable_offset,
         log_start_offset=read.log_start_offset,
         aborted_transactions=None,
+        preferred_read_replica=read.preferred_replica,
         records=read.records,
     )
     if read.aborted_transactions is not None:

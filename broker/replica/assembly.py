@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
 from broker.foundation import Foundation
@@ -29,6 +30,9 @@ from config.log_config import LogConfig
 from protocol.errors import KafkaError
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
 from storage.disk.files import Files
+
+if TYPE_CHECKING:
+    from broker.replica.near_reads import NearReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +140,13 @@ def serve_clients(
     *,
     why_not_hosted: Callable[[str, int], KafkaError],
     internal_topics: frozenset[str],
+    near_reads: NearReads | None,
 ) -> ClientService:
     """Build the parts that serve producers and consumers.
 
     `coordinators` are those of transactions. `why_not_hosted(topic, partition)` returns the error for a partition of
-    which no replica is here. Clients must not produce to `internal_topics`.
+    which no replica is here. Clients must not produce to `internal_topics`. With `near_reads`, consumers are sent to
+    near followers.
     """
     config, manager = on.config, replicas.manager
     verifier = TransactionVerifier(
@@ -174,6 +180,7 @@ def serve_clients(
             on.cpu_pool,
             on.clock,
             in_thread=on.in_thread,
+            near_reads=near_reads,
         ),
     )
 

@@ -28,6 +28,8 @@ class AwaitedPartition:
     isolation: FetchIsolation
     known_high_watermark: int | None = None
     """The high watermark that the follower knows: a higher one completes the fetch. None for consumers."""
+    reads_followers: bool = False
+    """Whether the reader may read from a follower, which this broker may be."""
 
     @property
     def key(self) -> Hashable:
@@ -42,7 +44,9 @@ class AwaitedPartition:
         The result is exact only below `bytes_wanted`: for a reader that wants one byte, no index is searched.
         """
         partition = self.partition
-        if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
+        if partition.leader_epoch != self.leader_epoch:
+            return None
+        if not partition.is_leader and not (self.reads_followers and partition.is_follower):
             return None
         log = partition.log
         if self.fetch_offset < log.log_start_offset or log.is_offline:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from base.clock import Clock
 from base.pause import InThread, Pause, each, never, whole
@@ -42,6 +42,9 @@ from broker.replica.reader import (
 from protocol.errors import KafkaError
 from protocol.records.compression import OpensTooFar
 
+if TYPE_CHECKING:
+    from broker.replica.near_reads import NearReads
+
 RECORDS, RESPONSE_MEMORY = "records", "response memory"  # what a fetch waits for
 NO_BROKER_EPOCH = -1
 
@@ -59,6 +62,8 @@ class ReadTerms(NamedTuple):
     limits: FetchLimits
     replica_epoch: int = NO_BROKER_EPOCH
     """The follower's broker epoch."""
+    prefer: Callable[[Partition, int], int | None] | None = None
+    """Chooses near replicas for the consumer: `prefer` of `read_partitions`."""
 
 
 Locate = Callable[[FetchPartition], Located]
@@ -68,7 +73,16 @@ Locate = Callable[[FetchPartition], Located]
 class FetchService:
     """Serves the fetches of consumers and followers; it holds the parts of the broker that they use."""
 
-    __slots__ = ("clock", "cpu_pool", "in_thread", "manager", "sessions", "sliced_work", "unsent_responses")
+    __slots__ = (
+        "clock",
+        "cpu_pool",
+        "in_thread",
+        "manager",
+        "near_reads",
+        "sessions",
+        "sliced_work",
+        "unsent_responses",
+    )
 
     def __init__(
         self,
@@ -80,8 +94,9 @@ class FetchService:
         clock: Clock,
         *,
         in_thread: InThread,
+        near_reads: NearReads | None,
     ) -> None:
-        """`in_thread(work)` runs `work`, which may wait for a disk, in a thread."""
+        """`in_thread(work)` runs `work`, which may wait for a disk, in a thread. None: consumers stay at the leader."""
         self.manager = manager
         self.sessions = sessions
         self.unsent_responses = unsent_responses
@@ -89,6 +104,7 @@ class FetchService:
         self.cpu_pool = cpu_pool
         self.clock = clock
         self.in_thread = in_thread
+        self.near_reads = near_reads
 
 
 class Fetch:
@@ -204,7 +220,9 @@ class Fetch:
         nowait: bool,
         on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
     ) -> FetchRead:
-        read = await read_partitions(self._located, limits, pause, nowait=nowait, on_fetched=on_fetched)
+        read = await read_partitions(
+            self._located, limits, pause, nowait=nowait, on_fetched=on_fetched, prefer=self._terms.prefer
+        )
         if self._terms.version < FIRST_VERSION_WITH_ZSTD:
             for partition_read in read.partitions:
                 replace_new_errors(partition_read, self._terms.version)
@@ -317,7 +335,7 @@ class Fetch:
         _, found, _ = self._locate(wanted)
         if found is not None:
             try:
-                require_reader(found, self._limits.replica_id, wanted.current_leader_epoch)
+                require_reader(found, self._limits, wanted.current_leader_epoch)
             except KafkaError:
                 return None
             if found.log.is_offline:
@@ -332,6 +350,7 @@ class Fetch:
             wanted.bytes_max,
             self._limits.isolation,
             self._known_high_watermark(wanted, partition),
+            self._limits.reads_followers,
         )
 
     def _known_high_watermark(self, wanted: FetchPartition, partition: Partition) -> int | None:
@@ -431,9 +450,8 @@ class Fetch:
         wanted, partition = read.wanted, read.partition
         return (
             partition is not None
-            and not read.error_code
-            and read.diverging is None
-            and partition.is_leader
+            and not read.is_news
+            and (partition.is_leader or self._limits.reads_followers)
             and wanted.current_leader_epoch in (NO_EPOCH, partition.leader_epoch)
             and partition.readable_end_offset(self._limits.isolation) <= wanted.fetch_offset
             and partition.log.high_watermark == wanted.sent_high_watermark
@@ -446,7 +464,7 @@ def _is_worth_sending(read: PartitionRead) -> bool:
     return read.wanted.is_worth_sending(
         has_records=len(read.records) > 0,
         # A follower whose log diverges truncates it, and applies nothing else.
-        is_refused=bool(read.error_code) or read.diverging is not None,
+        is_refused=read.is_news,
         high_watermark=read.high_watermark,
         log_start_offset=read.log_start_offset,
     )

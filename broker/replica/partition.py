@@ -196,6 +196,11 @@ class Partition:
     def topic_id(self) -> UUID | None:
         return self.log.topic_id
 
+    @property
+    def is_follower(self) -> bool:
+        """Whether another broker leads, as far as this one knows."""
+        return not self.is_leader and self.leadership.leader_id != NO_LEADER
+
     def lead(self, leadership: Leadership, now_ms: int) -> bool:
         """Lead in a leader epoch above the present one; return whether another broker may have led just before it.
 
@@ -267,6 +272,15 @@ class Partition:
         """
         self.require_epoch(current_leader_epoch)
         if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def require_replica(self, current_leader_epoch: int) -> None:
+        """Check that this broker leads or follows, and that the client's leader epoch is the present one (KIP-392).
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+        """
+        self.require_epoch(current_leader_epoch)
+        if not self.is_leader and not self.is_follower:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def require_epoch(self, current_leader_epoch: int) -> None:

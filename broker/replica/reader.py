@@ -23,6 +23,8 @@ from storage.log.segment_reader import Wanted
 if TYPE_CHECKING:
     from storage.segments.transaction_index import AbortedTransaction
 
+NO_PREFERENCE = -1
+
 CONSUMER = -1
 """The replica id of consumers. Lower ids are of tools that read any replica, higher ids are of followers."""
 
@@ -44,6 +46,8 @@ class FetchLimits(NamedTuple):
     """The reader's id: consumers read committed records, all others read up to the log end offset."""
     may_slice: bool = False
     """Whether records may be returned as a slice of their file, because this broker does not inspect them."""
+    reads_followers: bool = False
+    """Whether the reader is a consumer that may read from any replica (KIP-392)."""
 
     @property
     def isolation(self) -> FetchIsolation:
@@ -66,9 +70,16 @@ class PartitionRead:
     aborted_transactions: Sequence[AbortedTransaction] | None = None
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's log diverges from the leader's (KIP-595)."""
+    preferred_replica: int = NO_PREFERENCE
+    """The follower that the reader had better read; then it gets no records here."""
     partition: Partition | None = None
     is_cold: bool = False
     """Whether the bytes are on disk but not in the page cache; `records` is empty then."""
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the reader has to know of something other than records."""
+        return bool(self.error_code) or self.diverging is not None or self.preferred_replica != NO_PREFERENCE
 
 
 @dataclass(slots=True)
@@ -78,7 +89,7 @@ class FetchRead:
     partitions: list[PartitionRead] = field(default_factory=list)
     size: int = 0
     has_news: bool = False
-    """Whether a partition has an error or a divergence, so that the response must not wait for more bytes."""
+    """Whether a partition has an error, a divergence or another replica, so that the response waits for nothing."""
     is_cold: bool = False
 
 
@@ -89,12 +100,14 @@ async def read_partitions(
     *,
     nowait: bool,
     on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
+    prefer: Callable[[Partition, int], int | None] | None = None,
 ) -> FetchRead:
     """Read partitions in request order until the byte budget is spent.
 
     With `nowait`, no read blocks; otherwise cold bytes are read from disk, and the caller runs this in a thread.
 
     `on_fetched` notes how far a follower is, for each partition whose fetch is valid, before the partition is read.
+    `prefer(partition, fetch_offset)` returns the follower that the reader had better read, or None.
     """
     total = FetchRead()
     bytes_left = limits.bytes_max
@@ -106,13 +119,19 @@ async def read_partitions(
         if partition is not None:
             try:
                 _check(read, partition, wanted, limits)
-                if read.diverging is None:
+                preferred = None
+                if prefer is not None and read.diverging is None:
+                    preferred = prefer(partition, wanted.fetch_offset)
+                if preferred is not None:
+                    read.preferred_replica = preferred
+                    _set_offsets(read, partition)
+                elif read.diverging is None:
                     if on_fetched is not None:
                         _note_fetched(on_fetched, partition, wanted)
                     _read_partition(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
             except KafkaError as error:
                 read.error_code = error.code
-        if read.error_code or read.diverging is not None:
+        if read.is_news:
             total.has_news = True
             await pause()
             continue
@@ -128,18 +147,22 @@ async def read_partitions(
 
 def _check(read: PartitionRead, partition: Partition, wanted: FetchPartition, limits: FetchLimits) -> None:
     """Check that the reader may read here, and set `read.diverging` if its log differs. Raises KafkaError."""
-    require_reader(partition, limits.replica_id, wanted.current_leader_epoch)
+    require_reader(partition, limits, wanted.current_leader_epoch)
     if wanted.last_fetched_epoch != NO_EPOCH:
         read.diverging = _divergence(partition, wanted)
         if read.diverging is not None:
             _set_offsets(read, partition)
 
 
-def require_reader(partition: Partition, replica_id: int, current_leader_epoch: int) -> None:
-    """Check that a reader may read this replica: consumers and followers read the leader, tools below them any replica.
+def require_reader(partition: Partition, limits: FetchLimits, current_leader_epoch: int) -> None:
+    """Check that a reader may read this replica: followers and old consumers read the leader, all others any replica.
 
     Raises KafkaError.
     """
+    replica_id = limits.replica_id
+    if limits.reads_followers:
+        partition.require_replica(current_leader_epoch)
+        return
     if replica_id < CONSUMER:
         partition.require_epoch(current_leader_epoch)
         return

@@ -21,6 +21,7 @@ SINGLE: tuple[Property[str | None], ...] = (
 )
 NAMED_OF_SAME: tuple[tuple[Property[str | None], Collection[str]], ...] = (
     (rows.PRINCIPAL_BUILDER_CLASS, (rows.DEFAULT_PRINCIPAL_BUILDER,)),
+    (rows.REPLICA_SELECTOR_CLASS, (rows.LEADER_SELECTOR, rows.RACK_AWARE_SELECTOR)),
     (rows.SASL_CLIENT_CALLBACK_HANDLER_CLASS, ()),
     (rows.SASL_LOGIN_CALLBACK_HANDLER_CLASS, rows.TOKEN_LOGINS),
     (rows.SASL_SERVER_CALLBACK_HANDLER_CLASS, rows.TOKEN_VALIDATORS),

@@ -94,6 +94,7 @@ class ScannedFetch(NamedTuple):
     session_epoch: int
     topics: list[FetchRow]
     forgotten_topics_data: list[ForgottenRow]
+    rack_id: string
 
 
 @struct

@@ -431,9 +431,11 @@ async def test_not_leader_error_names_the_leader(served: InProcessBroker, name: 
         assert (leader is not None) == (version >= 10)
     assert leader is not None
     assert (leader.leader_id, leader.leader_epoch) == (7, 5)
+    assert partitions_of(await fetch(served, name, {0: 0}, version=17))[0].error_code == ErrorCode.NONE, "a follower"
+    partition.stop()
     fetched = await fetch(served, name, {0: 0}, version=17)
     assert partitions_of(fetched)[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert partitions_of(fetched)[0].current_leader == LeaderIdAndEpoch(leader_id=7, leader_epoch=5)
+    assert partitions_of(fetched)[0].current_leader == LeaderIdAndEpoch(leader_id=-1, leader_epoch=5)
     assert fetched.node_endpoints == []
 
 

@@ -137,6 +137,7 @@ class Node:
             self.cpu_pool,
             self.clock,
             in_thread=self.in_thread,
+            near_reads=None,
         )
         self.fetchers = ReplicaFetchers(
             self.broker_id,
