@@ -525,9 +525,9 @@ CONTROLLER_QUOTA_WINDOW_NUM = integer("controller.quota.window.num", 11, READ_ON
 CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS = integer("controller.quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
     doc="Length of one sample for quotas on topic changes.")
 REPLICATION_QUOTA_WINDOW_NUM = integer("replication.quota.window.num", 11, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.REPLICATION_THROTTLES, doc="Samples kept for replication throttles.")
+    doc="Samples kept for replication throttles.")
 REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = integer("replication.quota.window.size.seconds", 1, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.REPLICATION_THROTTLES, doc="Length of one sample for replication throttles.")
+    doc="Length of one sample for replication throttles.")
 ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_NUM = integer("alter.log.dirs.replication.quota.window.num", 11, READ_ONLY, LOW,
     POSITIVE,
     no_effect=NoEffect.WINDOWS, doc="Samples kept for the throttle on moves between log directories.")
@@ -936,11 +936,11 @@ REMOTE_LOG_READER_MAX_PENDING_TASKS = integer("remote.log.reader.max.pending.tas
 # Limits that exist only as dynamic values
 LEADER_REPLICATION_THROTTLED_RATE = long(
     "leader.replication.throttled.rate", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=WHEN_SET, no_effect=NoEffect.REPLICATION_THROTTLES,
+    visibility=WHEN_SET,
     doc="Rate at which throttled partitions are served to followers.")
 FOLLOWER_REPLICATION_THROTTLED_RATE = long(
     "follower.replication.throttled.rate", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,
-    visibility=WHEN_SET, no_effect=NoEffect.REPLICATION_THROTTLES,
+    visibility=WHEN_SET,
     doc="Rate at which throttled partitions are fetched from leaders.")
 REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND = long(
     "replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, PER_BROKER, MEDIUM, NOT_NEGATIVE,

@@ -50,6 +50,10 @@ class LogConfig:
     segment_jitter_ms: int
     segment_ms: int
     unclean_leader_election_enable: bool
+    leader_throttled_replicas: frozenset[str] = frozenset()
+    """The replicas that a leader throttles, as `partition:broker`, or `*` for all."""
+    follower_throttled_replicas: frozenset[str] = frozenset()
+    """The same for followers."""
 
     @classmethod
     def from_overrides(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> "LogConfig":
@@ -90,6 +94,8 @@ class LogConfig:
             segment_jitter_ms=value(rows.SEGMENT_JITTER_MS),
             segment_ms=value(rows.SEGMENT_MS),
             unclean_leader_election_enable=value(rows.UNCLEAN_LEADER_ELECTION_ENABLE),
+            leader_throttled_replicas=frozenset(value(rows.LEADER_REPLICATION_THROTTLED_REPLICAS)),
+            follower_throttled_replicas=frozenset(value(rows.FOLLOWER_REPLICATION_THROTTLED_REPLICAS)),
         )
 
 

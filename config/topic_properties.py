@@ -119,7 +119,6 @@ FOLLOWER_REPLICATION_THROTTLED_REPLICAS = string_list(
     DYNAMIC,
     MEDIUM,
     Check(_throttled_replicas_problem, THROTTLED_REPLICAS),
-    no_effect=NoEffect.REPLICATION_THROTTLES,
     doc="Replicas whose fetches from the leader are throttled, or * for all.",
 )
 INDEX_INTERVAL_BYTES = integer(
@@ -131,7 +130,6 @@ LEADER_REPLICATION_THROTTLED_REPLICAS = string_list(
     DYNAMIC,
     MEDIUM,
     Check(_throttled_replicas_problem, THROTTLED_REPLICAS),
-    no_effect=NoEffect.REPLICATION_THROTTLES,
     doc="Replicas whose fetches the leader throttles, or * for all.",
 )
 LOCAL_RETENTION_BYTES = long(

@@ -22,7 +22,14 @@ from broker.metrics.of_logins import login_metrics
 from broker.metrics.of_network import network_metrics
 from broker.metrics.of_peers import outgoing_metrics, queue_metrics, verification_metrics
 from broker.metrics.of_quotas import quota_metrics
-from broker.metrics.of_replicas import fetcher_metrics, isr_metrics, move_metrics, partition_metrics, waiting_metrics
+from broker.metrics.of_replicas import (
+    fetcher_metrics,
+    isr_metrics,
+    move_metrics,
+    partition_metrics,
+    throttle_metrics,
+    waiting_metrics,
+)
 from broker.metrics.of_requests import request_metrics, topic_metrics
 from broker.metrics.of_storage import cleaner_metrics, log_metrics
 from broker.metrics.registry import SAMPLES_PER_STEP
@@ -67,6 +74,7 @@ def all_metrics(
     yield from outgoing_metrics(services.peers)
     yield from partition_metrics(services.replica_manager, services.late_transactions)
     yield from fetcher_metrics(services.fetchers, services.peers.address_of)
+    yield from throttle_metrics(services.replica_manager.throttles)
     yield from isr_metrics(services.isr_changes)
     topics_awaited = services.topics.purgatory
     yield from waiting_metrics(services.replica_manager, services.fetch_sessions, topics_awaited, services.groups)

@@ -20,6 +20,7 @@ from broker.replica.fetchers import LeaderFetcher, ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
+from broker.replica.throttles import Throttles
 from broker.transactions.late import LateTransactions
 from config.addresses import HostAndPort
 
@@ -117,6 +118,17 @@ def partition_metrics(replicas: ReplicaManager, late: LateTransactions) -> Itera
 
 
 AddressOf = Callable[[int], HostAndPort | None]
+
+
+def throttle_metrics(throttles: Throttles) -> Iterator[Metric]:
+    for direction, throttle in (("Leader", throttles.leader), ("Follower", throttles.follower)):
+        yield Metric(
+            Kind.GAUGE,
+            f"kafka.server:type={direction}Replication",
+            f"Bytes per second of throttled replication, as {direction.lower()}.",
+            alone(lambda throttle=throttle: throttle.byte_rate),  # type: ignore[misc]
+            attribute="byte-rate",
+        )
 
 
 def fetcher_metrics(fetchers: ReplicaFetchers, address_of: AddressOf) -> Iterator[Metric]:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from base.dataclass import dataclass
 from broker.loop.in_order import InOrder
+from broker.loop.rates import SampledRate, TokenBucket
 from broker.loop.subscribers import Subscribers
 from broker.quotas.client_quotas import addresses_of, readable_quotas
-from broker.quotas.rates import SampledRate, TokenBucket
 from controller.entity_configs import all_overrides, entity_overrides
 from controller.paths import ConfigEntity
 from controller.state_store import StateStore

@@ -23,9 +23,11 @@ from broker.replica.machine.isr import IsrChange
 from broker.replica.manager import ReplicaManager
 from broker.replica.own_appends import OwnAppends
 from broker.replica.partition import Effects, IsrResponse, Partition, ReplicaRules
+from broker.replica.throttles import Direction, Throttle, Throttles, Windows
 from broker.replica.transaction_verification import CoordinatorLink, Guards, TransactionVerifier
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from config.definition import Property
 from config.log_config import LogConfig
 from protocol.errors import KafkaError
 from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
@@ -84,6 +86,7 @@ def host_replicas(
         on.log_manager,
         on.timer,
         FetchNews(on.call_soon),
+        _throttles(on),
         topic_config=topic_config,
         monotonic_ms=monotonic_ms,
         on_isr_change=isr_changes.submit,
@@ -199,6 +202,21 @@ def clean_logs(on: Foundation, files: Files, new_worker: Callable[[], Worker]) -
         on.sliced_work,
         count=config[properties.LOG_CLEANER_THREADS],
         backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS],
+    )
+
+
+def _throttles(on: Foundation) -> Throttles:
+    config = on.config
+    windows = Windows(
+        config[properties.REPLICATION_QUOTA_WINDOW_NUM], config[properties.REPLICATION_QUOTA_WINDOW_SIZE_SECONDS] * 1000
+    )
+
+    def throttle(direction: Direction, rate: Property[int]) -> Throttle:
+        return Throttle(direction, on.broker_id, lambda: config[rate], windows, on.clock.monotonic_ms)
+
+    return Throttles(
+        throttle(Direction.LEADER, properties.LEADER_REPLICATION_THROTTLED_RATE),
+        throttle(Direction.FOLLOWER, properties.FOLLOWER_REPLICATION_THROTTLED_RATE),
     )
 
 

@@ -28,6 +28,8 @@ class AwaitedPartition:
     isolation: FetchIsolation
     known_high_watermark: int | None = None
     """The high watermark that the follower knows: a higher one completes the fetch. None for consumers."""
+    withholds: Callable[[Partition], bool] | None = None
+    """Returns whether a throttle withholds the partition from a follower now."""
     reads_followers: bool = False
     """Whether the reader may read from a follower, which this broker may be."""
 
@@ -54,7 +56,7 @@ class AwaitedPartition:
         if self.known_high_watermark is not None and self.known_high_watermark < log.high_watermark:
             return None
         end_offset = partition.readable_end_offset(self.isolation)
-        if end_offset <= self.fetch_offset:
+        if end_offset <= self.fetch_offset or (self.withholds is not None and self.withholds(partition)):
             return 0
         if bytes_wanted <= 1:
             return 1

@@ -39,6 +39,7 @@ from broker.replica.reader import (
     read_partitions,
     require_reader,
 )
+from broker.replica.throttles import FollowerBudget
 from protocol.errors import KafkaError
 from protocol.records.compression import OpensTooFar
 
@@ -221,7 +222,13 @@ class Fetch:
         on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
     ) -> FetchRead:
         read = await read_partitions(
-            self._located, limits, pause, nowait=nowait, on_fetched=on_fetched, prefer=self._terms.prefer
+            self._located,
+            limits,
+            pause,
+            nowait=nowait,
+            on_fetched=on_fetched,
+            prefer=self._terms.prefer,
+            budget=self._budget() if self._is_follower else None,
         )
         if self._terms.version < FIRST_VERSION_WITH_ZSTD:
             for partition_read in read.partitions:
@@ -350,8 +357,14 @@ class Fetch:
             wanted.bytes_max,
             self._limits.isolation,
             self._known_high_watermark(wanted, partition),
+            None if (budget := self._budget()) is None else budget.withholds,
             self._limits.reads_followers,
         )
+
+    def _budget(self) -> FollowerBudget | None:
+        """Return what throttled partitions may take; None for a consumer, and without a throttle."""
+        throttle = self._service.manager.throttles.leader
+        return FollowerBudget(throttle, self._limits.replica_id) if self._is_follower and throttle.is_limited else None
 
     def _known_high_watermark(self, wanted: FetchPartition, partition: Partition) -> int | None:
         """Return the high watermark last sent to this follower, or the present one without a session.
@@ -410,10 +423,13 @@ class Fetch:
         return FetcherType.FOLLOWER if self._is_follower else FetcherType.CONSUMER
 
     async def _count(self, reads: Iterable[PartitionRead]) -> None:
-        others, is_follower = self._service.manager.topic_metrics.others, self._is_follower
+        manager, is_follower = self._service.manager, self._is_follower
+        others, throttle = manager.topic_metrics.others, manager.throttles.leader
         for one in reads:
             metrics = others if one.partition is None else one.partition.metrics
             metrics.fetched(one.error_code, len(one.records), is_follower=is_follower)
+            if is_follower and one.partition is not None:
+                throttle.sent(one.partition, self._limits.replica_id, len(one.records))
             await self._pause()
 
     async def _opened(self, reads: Iterable[PartitionRead]) -> FetchSession | None:

@@ -79,6 +79,8 @@ T = TypeVar("T")
 
 GRACE_MS: Final = 20
 """How long additions wait for the request in flight to return, and for more additions."""
+THROTTLE_CHECK_MS_MAX: Final = 1_000
+"""How long a throttled partition waits at most before the rate, which may have been changed, is looked at again."""
 HELD_SIZE_MAX: Final = 64 << 20
 """How many fetched bytes may wait for slow log directories; a single larger part may always."""
 
@@ -313,7 +315,10 @@ class LeaderFetcher:
     async def _fetch(self) -> None:
         """Send one request, and put the parts of its response into effect."""
         machine, fetchers = self._machine, self._fetchers
-        request = machine.request(fetchers.clock.monotonic_ms(), fetchers.broker_epoch())
+        now_ms = fetchers.clock.monotonic_ms()
+        if fetchers.manager.throttles.follower.left() < 1:
+            await self._delay_throttled(now_ms)
+        request = machine.request(now_ms, fetchers.broker_epoch())
         if request is None:
             await self._wait()
             return
@@ -353,6 +358,17 @@ class LeaderFetcher:
                 for partition in unplaced:
                     if partition not in placed and machine.is_fetched(partition):
                         self._back_off(partition)
+
+    async def _delay_throttled(self, now_ms: int) -> None:
+        """Leave throttled partitions that lag out of the requests until bytes are left for them."""
+        machine, throttle = self._machine, self._fetchers.manager.throttles.follower
+        machine.end_delays(now_ms)
+        due_ms = now_ms + min(throttle.wait_ms(), THROTTLE_CHECK_MS_MAX)
+        for partition in list(machine):
+            replica = self._replicas.get(partition.key)
+            if partition.is_ready and partition.lag and replica is not None and throttle.concerns(replica):
+                machine.delay(partition, due_ms)
+            await self._fetchers.sliced_work.pause()
 
     # Additions while a request is in flight
 
@@ -517,6 +533,9 @@ class LeaderFetcher:
         if log.durability.needs_flush:
             self._change_log(partition, _flush)
             return False
+        throttle = self._fetchers.manager.throttles.follower
+        if partition.lag and throttle.concerns(replica):
+            throttle.record(len(records))
         self._machine.appended(partition, _position_of(log), data.high_watermark)
         return True
 

@@ -22,6 +22,7 @@ from broker.replica.delayed_produce import AwaitedAppend, DelayedProduce
 from broker.replica.fetch_news import FetchNews
 from broker.replica.machine.isr import UNKNOWN_BROKER_EPOCH, IsrChange
 from broker.replica.partition import NO_EPOCH, Effect, Effects, IsrResponse, Partition
+from broker.replica.throttles import Throttles
 from broker.replica.topic_metrics import AllTopicMetrics
 from broker.replica.truncations import Truncations
 from config.log_config import LogConfig
@@ -38,6 +39,7 @@ class ReplicaManager(LogObserver):
         log_manager: LogManager,
         timer: Timer,
         fetch_news: FetchNews,
+        throttles: Throttles,
         *,
         topic_config: Callable[[str], LogConfig],
         monotonic_ms: Callable[[], int],
@@ -69,6 +71,7 @@ class ReplicaManager(LogObserver):
         self.produce_purgatory = Purgatory("Produce", timer, produce_purge_interval)
         self.fetch_purgatory = Purgatory("Fetch", timer, fetch_purge_interval, postpone)
         self.fetch_news = fetch_news
+        self.throttles = throttles
         self.delete_records_purgatory = Purgatory("DeleteRecords", timer, delete_records_purge_interval)
 
     @property

@@ -17,6 +17,7 @@ from base.dataclass import dataclass
 from base.pause import Pause
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
+from broker.replica.throttles import FollowerBudget
 from protocol.errors import ErrorCode, KafkaError
 from storage.log.segment_reader import Wanted
 
@@ -101,13 +102,15 @@ async def read_partitions(
     nowait: bool,
     on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
     prefer: Callable[[Partition, int], int | None] | None = None,
+    budget: FollowerBudget | None = None,
 ) -> FetchRead:
     """Read partitions in request order until the byte budget is spent.
 
     With `nowait`, no read blocks; otherwise cold bytes are read from disk, and the caller runs this in a thread.
 
     `on_fetched` notes how far a follower is, for each partition whose fetch is valid, before the partition is read.
-    `prefer(partition, fetch_offset)` returns the follower that the reader had better read, or None.
+    `prefer(partition, fetch_offset)` returns the follower that the reader had better read, or None. `budget` limits
+    what throttled partitions take of the response to a follower.
     """
     total = FetchRead()
     bytes_left = limits.bytes_max
@@ -128,7 +131,13 @@ async def read_partitions(
                 elif read.diverging is None:
                     if on_fetched is not None:
                         _note_fetched(on_fetched, partition, wanted)
-                    _read_partition(read, partition, wanted, bytes_left, limits, isolation, needs_whole_batch, nowait)
+                    allowed = bytes_left if budget is None else min(bytes_left, budget.of(partition))
+                    if allowed < 1 and budget is not None and budget.of(partition) < 1:
+                        _set_offsets(read, partition)
+                    else:
+                        _read_partition(read, partition, wanted, allowed, limits, isolation, needs_whole_batch, nowait)
+                    if budget is not None:
+                        budget.spend(partition, len(read.records))
             except KafkaError as error:
                 read.error_code = error.code
         if read.is_news:

@@ -21,17 +21,17 @@ def test_each_set_setting_is_named_with_its_reason() -> None:
 
 def test_lines_are_grouped_by_reason() -> None:
     keys = [
-        "replication.quota.window.size.seconds",
+        "controller.quorum.fetch.timeout.ms",
         "alter.log.dirs.replication.quota.window.num",
-        "replication.quota.window.num",
+        "controller.quorum.election.timeout.ms",
         "alter.log.dirs.replication.quota.window.size.seconds",
     ]
     lines = BrokerConfig.from_properties(dict.fromkeys(keys, "1000")).warnings
     assert [line.split()[0] for line in lines] == [
-        "replication.quota.window.num",
-        "replication.quota.window.size.seconds",
         "alter.log.dirs.replication.quota.window.num",
         "alter.log.dirs.replication.quota.window.size.seconds",
+        "controller.quorum.election.timeout.ms",
+        "controller.quorum.fetch.timeout.ms",
     ]
 
 
@@ -127,8 +127,8 @@ def test_unknown_message_format_is_rejected(version: str) -> None:
 
 
 def test_overrides_of_topics_are_named_if_they_have_no_effect() -> None:
-    overrides = {"retention.ms": "1", "local.retention.ms": "1", "follower.replication.throttled.replicas": "*"}
+    overrides = {"retention.ms": "1", "local.retention.ms": "1", "message.format.version": "3.9"}
     assert BrokerConfig.from_properties({}).without_effect_on_topic("t", overrides) == [
-        f"follower.replication.throttled.replicas of topic t has no effect: {NoEffect.REPLICATION_THROTTLES.value}",
         f"local.retention.ms of topic t has no effect: {NoEffect.TIERED_STORAGE.value}",
+        f"message.format.version of topic t has no effect: {NoEffect.RECORD_FORMAT.value}",
     ]

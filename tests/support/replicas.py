@@ -11,8 +11,17 @@ from broker.replica.fetch_news import FetchNews
 from broker.replica.machine.isr import IsrChange
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition, ReplicaRules
+from broker.replica.throttles import UNLIMITED, Direction, Throttle, Throttles, Windows
 from config.log_config import LogConfig
 from storage.manager.log_manager import LogManager
+
+
+def throttles(broker_id: int, monotonic_ms: Callable[[], int]) -> Throttles:
+    """Return throttles without a rate."""
+    windows = Windows(11, 1_000)
+    return Throttles(
+        *(Throttle(direction, broker_id, lambda: UNLIMITED, windows, monotonic_ms) for direction in Direction)
+    )
 
 
 class Replicas(ReplicaManager):
@@ -31,6 +40,7 @@ class Replicas(ReplicaManager):
             log_manager,
             timer,
             FetchNews(lambda callback: callback()),
+            throttles(broker_id, lambda: 0),
             topic_config=topic_config,
             monotonic_ms=lambda: 0,
             on_isr_change=lambda partition, change: self.isr_changes.append((partition, change)),

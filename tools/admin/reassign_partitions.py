@@ -199,6 +199,8 @@ def _execute(admin: AdminClient, options: argparse.Namespace) -> None:
     ongoing = _ongoing(admin)
     if ongoing and not options.additional:
         raise ReassignmentError(_IS_ONGOING)
+    if options.throttle == 0:
+        raise ReassignmentError("A throttle of 0 would stop the move; expected bytes per second, or -1 for none.")
     _require_known_brokers(admin, plan)
     current = _replicas_of_partitions(admin, plan.replicas)
     print(

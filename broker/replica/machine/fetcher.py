@@ -263,6 +263,12 @@ class Fetcher:
         if position != partition.position and partition.is_ready:
             self.resume(partition, position)
 
+    def end_delays(self, now_ms: int) -> None:
+        """Fetch the partitions again whose delay has ended."""
+        while self._delays and self._delays[0][0] <= now_ms:
+            _, _, partition = heapq.heappop(self._delays)
+            self.resume(partition, partition.position)
+
     @property
     def next_due_ms(self) -> int | None:
         """When the next delay ends; None if there is none."""
@@ -284,9 +290,7 @@ class Fetcher:
 
         The leader may hold it no longer than until the next delay ends.
         """
-        while self._delays and self._delays[0][0] <= now_ms:
-            _, _, partition = heapq.heappop(self._delays)
-            self.resume(partition, partition.position)
+        self.end_delays(now_ms)
         has_ids = not self._without_id_count
         if has_ids != self._has_ids:
             self._has_ids = has_ids

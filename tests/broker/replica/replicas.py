@@ -67,6 +67,7 @@ from storage.disk.files import OsFiles
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from tests.storage.builders import done, in_thread, pause
+from tests.support.replicas import throttles
 
 TOPIC, TOPIC_ID = "t", UUID(int=7)
 HANDLERS: dict[int, ModuleType] = {1: fetch, 2: list_offsets}
@@ -123,6 +124,7 @@ class Node:
             self.log_manager,
             self.timer.timer,
             news,
+            throttles(self.broker_id, self.clock.monotonic_ms),
             topic_config=lambda topic: self.log_config,
             monotonic_ms=self.clock.monotonic_ms,
             on_isr_change=self.isr_changes.submit,

@@ -173,6 +173,11 @@ def test_impossible_plans_are_reported(reassign: RunTool, plan: object, message:
     assert reassign("--execute", plan=plan) == Outcome(1, f"{message}\n", "")
 
 
+def test_throttle_of_nothing_is_refused(reassign: RunTool, topic: str) -> None:
+    outcome = reassign("--execute", "--throttle", "0", plan=[partition(topic, 0, 0)])
+    assert (outcome.status, "A throttle of 0 would stop the move" in outcome.stdout) == (1, True)
+
+
 def test_missing_partition_is_reported(reassign: RunTool, topic: str) -> None:
     assert reassign("--execute", plan=[partition(topic, 7, 0)]) == Outcome(
         1,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.quotas.rates import THROTTLE_MS_MAX, SampledRate, TokenBucket
+from broker.loop.rates import THROTTLE_MS_MAX, SampledRate, TokenBucket
 
 
 def test_rate_covers_at_least_all_windows_but_one() -> None:
