@@ -22,7 +22,7 @@ def assign_replicas(
 ) -> dict[int, tuple[int, ...]]:
     """Place `partition_count` new partitions, numbered from `first_partition`, on the brokers in `racks`.
 
-    `racks` maps broker ids to racks; racks are used only if every broker has one. `start` is the index of the first
+    `racks` maps broker ids to racks; either all brokers have one, or none. `start` is the index of the first
     partition's leader, `shift` the distance of its first follower. The shift grows by one with each full round of
     leaders, so that the followers of one broker's partitions spread over all other brokers.
 
@@ -30,7 +30,8 @@ def assign_replicas(
     """
     assert 1 <= replication_factor <= len(racks)
     known_racks = {broker: rack for broker, rack in racks.items() if rack is not None}
-    rack_aware = len(known_racks) == len(racks)
+    assert len(known_racks) in (0, len(racks))
+    rack_aware = bool(known_racks)
     brokers = interleaved_by_rack(known_racks) if rack_aware else sorted(racks)
     assigned: dict[int, tuple[int, ...]] = {}
     for partition in range(first_partition, first_partition + partition_count):

@@ -165,6 +165,7 @@ def plan_partitions(
         _check_replication_factor_matches(by_partition, replication_factor)
     else:
         _check_replication_factor(replication_factor, racks)
+        _check_racks(racks)
         # Continue the round robin where the topic's first partition began it.
         brokers = sorted(racks)
         start = next((index for index, broker in enumerate(brokers) if broker >= first[0]), 0)
@@ -213,7 +214,19 @@ def _automatic_assignment(
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     _check_size(count)
     _check_replication_factor(replication_factor, racks)
+    _check_racks(racks)
     return assign_replicas(racks, count, replication_factor, start=start, shift=shift)
+
+
+def _check_racks(racks: Mapping[int, str | None]) -> None:
+    """Refuse to place replicas while only some brokers have a rack: they would not be spread over racks, for good."""
+    without = sorted(broker_id for broker_id, rack in racks.items() if rack is None)
+    if 0 < len(without) < len(racks):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "Not all brokers have rack information for replica rack aware assignment: broker.rack is missing on "
+            f"{', '.join(map(str, without))}.",
+        )
 
 
 def _check_size(count: int) -> None:

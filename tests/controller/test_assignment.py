@@ -90,11 +90,6 @@ def test_followers_are_spread() -> None:
     assert set(followers) == {1, 2, 3, 4, 5}
 
 
-def test_racks_are_ignored_unless_every_broker_has_one() -> None:
-    racks = {0: "a", 1: None, 2: "b"}
-    assert assign_replicas(racks, 3, 2, start=0, shift=0) == {0: (0, 1), 1: (1, 2), 2: (2, 0)}
-
-
 def test_leaders_of_neighbouring_partitions_are_in_different_racks() -> None:
     racks = {broker: f"r{broker // 2}" for broker in range(6)}
     assigned = assign_replicas(racks, 6, 2, start=0, shift=0)

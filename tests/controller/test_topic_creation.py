@@ -208,6 +208,18 @@ def test_invalid_partition_counts_are_rejected(request_: CreatePartitionsTopic, 
     assert (caught.value.code, caught.value.message) == (code, message)
 
 
+def test_replicas_are_not_placed_while_only_some_brokers_have_a_rack() -> None:
+    racks = {1: "a", 2: None, 3: "b", 4: None}
+    text = "Not all brokers have rack information for replica rack aware assignment: broker.rack is missing on 2, 4."
+    with pytest.raises(KafkaError) as caught:
+        plan_topic(_topic(partitions=1, rf=2), EXISTING, racks, SETTINGS, start=0, shift=0)
+    assert (caught.value.code, caught.value.message) == (ErrorCode.UNKNOWN_SERVER_ERROR, text)
+    with pytest.raises(KafkaError, match=r"broker\.rack is missing"):
+        plan_partitions(_growth(3), GROWING, racks)
+    assigned = plan_topic(_topic(assignment={0: [1, 2]}), EXISTING, racks, SETTINGS, start=0, shift=0)
+    assert assigned.partitions[0].replicas == (1, 2)
+
+
 def test_adding_partitions_needs_as_many_brokers_as_replicas() -> None:
     with pytest.raises(KafkaError, match="Replication factor: 2 larger than available brokers: 1"):
         plan_partitions(_growth(3), GROWING, {1: None})

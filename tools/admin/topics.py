@@ -2,11 +2,13 @@
 
 import argparse
 import logging
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from controller.assignment import assign_replicas
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import parse_id
 from protocol.messages.create_partitions import (
@@ -127,7 +129,7 @@ def _command_line() -> CommandLine:
         ("--if-exists", "Change, delete or describe only if the topic exists."),
         ("--if-not-exists", "Create only if the topic does not exist."),
         ("--exclude-internal", "List or describe without internal topics."),
-        ("--disable-rack-aware", "Accepted; the broker assigns replicas."),
+        ("--disable-rack-aware", "With --create: ignore the racks of the brokers."),
         ("--force", "Accepted; there is no prompt."),
     ):
         line.add_flag(name, help_text)
@@ -205,10 +207,14 @@ def _create(admin: AdminClient, options: argparse.Namespace) -> None:
     if "." in options.topic or "_" in options.topic:
         print(_COLLISION_WARNING)
     assignments = [] if options.replica_assignment is None else parse_replica_assignment(options.replica_assignment)
+    partitions, replication_factor = options.partitions, options.replication_factor
+    if options.disable_rack_aware and not assignments:
+        assignments = _without_racks(admin, partitions, replication_factor)
+        partitions = replication_factor = None
     topic = CreatableTopic(
         name=options.topic,
-        num_partitions=_FROM_BROKER if options.partitions is None else options.partitions,
-        replication_factor=_FROM_BROKER if options.replication_factor is None else options.replication_factor,
+        num_partitions=_FROM_BROKER if partitions is None else partitions,
+        replication_factor=_FROM_BROKER if replication_factor is None else replication_factor,
         assignments=[
             CreatableReplicaAssignment(partition_index=index, broker_ids=broker_ids)
             for index, broker_ids in enumerate(assignments)
@@ -225,6 +231,18 @@ def _create(admin: AdminClient, options: argparse.Namespace) -> None:
         return
     raise_for(result.error_code, result.error_message)
     print(f'Created topic "{options.topic}".' if options.zookeeper else f"Created topic {options.topic}.")
+
+
+def _without_racks(admin: AdminClient, partition_count: int | None, replication_factor: int | None) -> list[list[int]]:
+    """Return the replicas of each partition of a new topic, placed as on brokers without racks."""
+    if partition_count is None or replication_factor is None:
+        raise CommandError("--disable-rack-aware needs --partitions and --replication-factor, or --replica-assignment")
+    brokers = [broker.node_id for broker in admin.metadata([]).brokers]
+    if replication_factor > len(brokers):
+        raise CommandError(f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}.")
+    start, shift = random.randrange(len(brokers)), random.randrange(len(brokers))
+    placed = assign_replicas(dict.fromkeys(brokers), partition_count, replication_factor, start=start, shift=shift)
+    return [list(replicas) for replicas in placed.values()]
 
 
 def _configs(assignments: Sequence[str]) -> Iterator[tuple[str, str]]:

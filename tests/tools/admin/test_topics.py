@@ -67,6 +67,15 @@ def test_topic_is_created_with_assigned_replicas(kafka_topics: RunTool) -> None:
     assert "PartitionCount: 3" in kafka_topics("--describe", "--topic", "by-hand").stdout
 
 
+def test_topic_is_created_without_regard_to_racks(kafka_topics: RunTool) -> None:
+    arguments = ("--create", "--topic", "anywhere", "--disable-rack-aware")
+    assert kafka_topics(*arguments, "--partitions", "3", "--replication-factor", "1").status == 0
+    assert "PartitionCount: 3" in kafka_topics("--describe", "--topic", "anywhere").stdout
+    assert "needs --partitions and --replication-factor" in kafka_topics(*arguments).stdout
+    outcome = kafka_topics(*arguments, "--partitions", "1", "--replication-factor", "2")
+    assert "Replication factor: 2 larger than available brokers: 1." in outcome.stdout
+
+
 def test_names_that_could_collide_print_a_warning(kafka_topics: RunTool) -> None:
     assert kafka_topics("--create", "--topic", "with.dot") == Outcome(
         0, COLLISION_WARNING + "Created topic with.dot.\n", ""
