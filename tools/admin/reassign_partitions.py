@@ -31,6 +31,8 @@ from protocol.messages.list_partition_reassignments import (
 from tools.admin.config_entities import BROKERS, TOPICS
 from tools.admin.config_resources import RESOURCE_TYPES
 from tools.admin.log_dir_moves import begin_moves, move_states
+from tools.admin.plan_maker import Cluster, balance, decommission, raise_replication_factor
+from tools.admin.planned_moves import BATCH_SIZE, plan_lines, read_cluster, sizes_of, warning_about
 from tools.admin.reassignment_plans import (
     InvalidPlanError,
     Move,
@@ -110,7 +112,32 @@ def _command_line() -> CommandLine:
     line.add_option(
         "--broker-list", value="brokerlist", help_text='With --generate: the brokers to place on, as in "0,1,2".'
     )
-    line.add_flag("--disable-rack-aware", "With --generate: ignore the racks of the brokers.")
+    line.add_option(
+        "--decommission",
+        value="brokerlist",
+        help_text='Print a plan that leaves no replica on these brokers, as in "3,4". Changes nothing. Not in Kafka.',
+    )
+    line.add_flag(
+        "--balance",
+        "Print a plan that spreads replicas over racks, and replicas, bytes and leaders over all brokers, with the "
+        "least movement. Changes nothing. Not in Kafka.",
+    )
+    line.add_option(
+        "--raise-replication-factor",
+        value="factor",
+        parse=int,
+        help_text="Print a plan that gives each partition at least so many replicas. Changes nothing. Not in Kafka.",
+    )
+    line.add_option(
+        "--batch-size",
+        value="partitions",
+        parse=int,
+        default=BATCH_SIZE,
+        help_text="With a plan that this tool makes: how many partitions move at once. Not in Kafka.",
+    )
+    line.add_flag(
+        "--disable-rack-aware", "With --generate and the plans of this tool: ignore the racks of the brokers."
+    )
     line.add_option(
         "--throttle",
         value="throttle",
@@ -142,7 +169,7 @@ def _command_line() -> CommandLine:
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
     given = [name for name in _ACTIONS if is_given(options, name)]
     if len(given) != 1:
-        raise UsageError(f"Command must include exactly one action: {', '.join(_ACTIONS)}")
+        raise UsageError(f"Command must include exactly one action: {', '.join(_ACTIONS_OF_KAFKA)}")
     use_brokers_of_zookeeper(line, options)
     if not options.bootstrap_server:
         raise UsageError("Please specify --bootstrap-server")
@@ -207,6 +234,7 @@ def _execute(admin: AdminClient, options: argparse.Namespace) -> None:
         f"Current partition replica assignment\n\n{format_plan(current)}\n\n"
         "Save this to use as the --reassignment-json-file option during rollback"
     )
+    _warn_if_large(admin, plan, current)
     if options.throttle >= 0 or options.replica_alter_log_dirs_throttle >= 0:
         print(_MUST_VERIFY)
         _throttle(admin, plan, ongoing, current, options)
@@ -299,7 +327,52 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> None:
         print(f"{partition_name(partition)}: replicas: {_ids(found.replicas)}.{adding}{removing}")
 
 
+def _print_plan(admin: AdminClient, options: argparse.Namespace, make: Callable[[Cluster], Replicas]) -> None:
+    if options.batch_size < 1:
+        raise InvalidPlanError(f"Invalid batch size {options.batch_size}: expected at least 1 partition")
+    cluster = read_cluster(admin, uses_racks=not options.disable_rack_aware)
+    for line in plan_lines(cluster, make(cluster), options.batch_size):
+        print(line)
+
+
+def _decommission(admin: AdminClient, options: argparse.Namespace) -> None:
+    leaving = parse_broker_ids(options.decommission)
+
+    def make(cluster: Cluster) -> Replicas:
+        used = {broker_id for replicas in cluster.replicas.values() for broker_id in replicas}
+        for broker_id in leaving:
+            if broker_id not in cluster.racks and broker_id not in used:
+                raise InvalidPlanError(f"Unknown broker id {broker_id}")
+        return decommission(cluster, leaving)
+
+    _print_plan(admin, options, make)
+
+
+def _balance(admin: AdminClient, options: argparse.Namespace) -> None:
+    _print_plan(admin, options, balance)
+
+
+def _raise_replication_factor(admin: AdminClient, options: argparse.Namespace) -> None:
+    factor = options.raise_replication_factor
+    if factor < 1:
+        raise InvalidPlanError(f"Invalid replication factor {factor}: expected at least 1")
+    _print_plan(admin, options, lambda cluster: raise_replication_factor(cluster, factor))
+
+
+def _warn_if_large(admin: AdminClient, plan: Plan, current: Replicas) -> None:
+    """Print a warning on stderr if the plan copies much at once. The sizes are asked for only if it copies anything."""
+    if any(set(replicas) - set(current[partition]) for partition, replicas in plan.replicas.items()):
+        brokers = {broker.node_id: broker.rack for broker in admin.metadata([]).brokers}
+        try:
+            sizes = sizes_of(admin, brokers)
+        except KafkaError:
+            sizes = {}  # not permitted: the number of partitions counts alone
+        if (warning := warning_about(Cluster(brokers, current, sizes), plan.replicas)) is not None:
+            print(warning, file=sys.stderr)
+
+
 _PLAN_FILE: Final = "--reassignment-json-file"
+_ACTIONS_OF_KAFKA: Final = ("--generate", "--execute", "--verify", "--cancel", "--list")
 _ACTIONS: Mapping[str, _Action] = {
     "--generate": _Action(_generate, ("--topics-to-move-json-file", "--broker-list"), ("--disable-rack-aware",)),
     "--execute": _Action(
@@ -308,6 +381,11 @@ _ACTIONS: Mapping[str, _Action] = {
     "--verify": _Action(_verify, (_PLAN_FILE,), ("--preserve-throttles",)),
     "--cancel": _Action(_cancel, (_PLAN_FILE,), ("--preserve-throttles", "--timeout")),
     "--list": _Action(_list, (), ()),
+    "--decommission": _Action(_decommission, ("--decommission",), ("--disable-rack-aware", "--batch-size")),
+    "--balance": _Action(_balance, (), ("--disable-rack-aware", "--batch-size")),
+    "--raise-replication-factor": _Action(
+        _raise_replication_factor, ("--raise-replication-factor",), ("--disable-rack-aware", "--batch-size")
+    ),
 }
 # The options that some actions do not allow, with the values that stand for not given.
 _OPTIONS_OF_ACTIONS: Mapping[str, object] = {
@@ -315,6 +393,7 @@ _OPTIONS_OF_ACTIONS: Mapping[str, object] = {
     "--topics-to-move-json-file": None,
     "--broker-list": None,
     "--disable-rack-aware": False,
+    "--batch-size": BATCH_SIZE,
     "--throttle": NO_THROTTLE,
     "--replica-alter-log-dirs-throttle": NO_THROTTLE,
     "--additional": False,

@@ -173,6 +173,19 @@ def test_impossible_plans_are_reported(reassign: RunTool, plan: object, message:
     assert reassign("--execute", plan=plan) == Outcome(1, f"{message}\n", "")
 
 
+def test_plans_of_one_broker_move_nothing_or_are_impossible(reassign: RunTool, topic: str) -> None:
+    assert reassign("--balance") == Outcome(0, "Nothing has to be moved.\n", "")
+    outcome = reassign("--raise-replication-factor", "2")
+    assert outcome == Outcome(1, "Error: Replication factor: 2 larger than available brokers: 1.\n", "")
+    outcome = reassign("--decommission", "0")
+    assert outcome.status == 1
+    assert "has 1 replicas, and only 0 brokers would stay" in outcome.stdout
+    assert reassign("--decommission", "7") == Outcome(1, "Error: Unknown broker id 7\n", "")
+    assert "expected ids as in 0,1,2" in reassign("--decommission", "x").stdout
+    assert "expected at least 1" in reassign("--raise-replication-factor", "0").stdout
+    assert "expected at least 1 partition" in reassign("--balance", "--batch-size", "0").stdout
+
+
 def test_throttle_of_nothing_is_refused(reassign: RunTool, topic: str) -> None:
     outcome = reassign("--execute", "--throttle", "0", plan=[partition(topic, 0, 0)])
     assert (outcome.status, "A throttle of 0 would stop the move" in outcome.stdout) == (1, True)
