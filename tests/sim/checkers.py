@@ -170,13 +170,15 @@ def latest_controller_writes(history: History) -> Iterator[str]:
 
 @_rule("I1 consumers see one leader per epoch")
 def consumers_see_one_leader(history: History) -> Iterator[str]:
-    """A broker that responds in an epoch is the leader of that epoch."""
-    leaders = {
-        (state.partition, state.leader_epoch): state.leader for state in history.leader_states if state.leader >= 0
-    }
+    """A broker that responds in an epoch leads in it, or is a replica of it if the consumer may read followers."""
+    states = {(state.partition, state.leader_epoch): state for state in history.leader_states if state.leader >= 0}
     for served in (*history.polls, *history.lookups):
-        leader = leaders.get((served.partition, served.epoch))
-        if leader not in (None, served.broker):
+        state = states.get((served.partition, served.epoch))
+        if state is None:
+            continue
+        leader = state.leader
+        reads_followers = isinstance(served, Poll) and served.reads_followers
+        if served.broker != leader and not (reads_followers and served.broker in state.replicas):
             yield (
                 f"{served.partition}: broker {served.broker} served {served.consumer} in epoch {served.epoch} of "
                 f"{leader}"

@@ -124,6 +124,8 @@ class Poll:
     """Which process of the broker responded. A restarted one may lead on in its epoch, with a lower high watermark."""
     stored_by: int | None = None
     """How many replicas had the last record when the consumer received it; None without records."""
+    reads_followers: bool = False
+    """Whether the consumer may read from any replica, as from Fetch 11 on."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode
 from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check, partition_of
 from tests.sim.clients.admin import MIN_INSYNC_REPLICAS, SEGMENT_BYTES, Admin, Mover
 from tests.sim.clients.base import SimulatedClient
-from tests.sim.clients.consumer import IDS_VERSION, NAMES_VERSION, Consumer
+from tests.sim.clients.consumer import IDS_VERSION, LEADER_VERSION, NAMES_VERSION, Consumer
 from tests.sim.clients.copier import Copier
 from tests.sim.clients.extra_reader import ExtraReader
 from tests.sim.clients.member import Member
@@ -376,7 +376,9 @@ class Run:
         """Read all partitions from the start to the end, both ways."""
         everything = [*PLAIN, SOURCE, *TARGETS]
         readers = [
-            Consumer(f"final-{name}", self, everything, is_committed=is_committed, until_end=True)
+            Consumer(
+                f"final-{name}", self, everything, is_committed=is_committed, until_end=True, version=LEADER_VERSION
+            )
             for name, is_committed in (("reader", False), ("committed-reader", True))
         ]
         for reader in readers:

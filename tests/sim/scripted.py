@@ -32,7 +32,7 @@ from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplic
 from protocol.schema import message_info
 from tests.sim.checkers import Violation
 from tests.sim.clients.base import Retry, SimulatedClient
-from tests.sim.clients.consumer import Consumer
+from tests.sim.clients.consumer import LEADER_VERSION, Consumer
 from tests.sim.clients.producer import VERSION, batch_of, produce_request
 from tests.sim.cluster import PROPERTIES
 from tests.sim.faults import SECOND_US
@@ -234,8 +234,10 @@ class Script(Run):
         return send
 
     def consume(self, partition: Partition, broker: int, epoch: int, *, is_committed: bool = False) -> ErrorCode:
-        """Poll once from the start, as a consumer that knows `epoch`; return the error."""
-        reader = Consumer(f"reader-{self.world.now_us}", self, [partition], is_committed=is_committed)
+        """Poll once from the start, as a consumer that knows `epoch` and reads leaders; return the error."""
+        reader = Consumer(
+            f"reader-{self.world.now_us}", self, [partition], is_committed=is_committed, version=LEADER_VERSION
+        )
         reader._leaders[partition] = broker, epoch
 
         async def poll() -> ErrorCode:

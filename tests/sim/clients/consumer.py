@@ -18,6 +18,8 @@ from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
 from tests.sim.disk import EPOCH_MS
 from tests.sim.history import Lookup, Partition, Poll, PolledRecord
 
+LEADER_VERSION = 10
+"""The last version with which only leaders are read."""
 NAMES_VERSION = 12
 """The last version with names of topics."""
 IDS_VERSION = 17
@@ -302,6 +304,7 @@ class Consumer(SimulatedClient):
             following,
             self.around.incarnation_of(broker),
             self.around.copies_of(judged, records[-1].offset) if records and judged == partition else None,
+            self._version > LEADER_VERSION,
         )
         self.history.polls.append(poll)
         self.history.counts["polled records"] += len(records)
