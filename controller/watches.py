@@ -15,6 +15,11 @@ class Watches:
         self._data: dict[str, dict[Watch, None]] = {}
         self._children: dict[str, dict[Watch, None]] = {}
 
+    @property
+    def count(self) -> int:
+        """How many paths are watched, one for its data and its children twice."""
+        return len(self._data) + len(self._children)
+
     def watch_data(self, path: str, watch: Watch) -> None:
         self._data.setdefault(path, {})[watch] = None
 

@@ -10,7 +10,7 @@ synchronous FULL) before `apply` returns. The file is written only between `begi
 import errno
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field
 from pathlib import Path
@@ -106,6 +106,53 @@ class Transaction:
     changes: list[WatchEvent] = field(default_factory=list)
 
 
+def open_database(
+    path: Path, schema_version: int, schemas: Mapping[int, str], *, is_checked: bool = False
+) -> sqlite3.Connection:
+    """Open a database that only this process uses, and whose transactions are on the disk when they return.
+
+    Args:
+        schemas: the statements that bring a file of an older version to `schema_version`; 0 is a new file.
+        is_checked: read all of it to detect damaged pages now.
+
+    Raises:
+        DamagedFileError: the file is not a database, or is damaged.
+        StoreUnavailable: a later version has written the file.
+        sqlite3.Error: another process uses the file, or opening it failed.
+    """
+    # isolation_level None: the caller begins and ends transactions; the driver would begin them implicitly.
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        _prepare(connection, path, schema_version, schemas, is_checked)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.DatabaseError) and _primary_code(error) in _DAMAGE:
+            raise DamagedFileError(f"{path}: {error}") from error
+        raise
+    return connection
+
+
+def _prepare(
+    connection: sqlite3.Connection, path: Path, schema_version: int, schemas: Mapping[int, str], is_checked: bool
+) -> None:
+    # EXCLUSIVE before the first access in WAL mode: the file stays locked until the connection closes, and the
+    # index of the log is in memory instead of a third file.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = ON")  # macOS only: there fsync does not empty the drive's cache
+    connection.execute("BEGIN IMMEDIATE").execute("ROLLBACK")
+    if is_checked:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise DamagedFileError(f"{path}: {verdict}")
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found in schemas:
+        connection.executescript(schemas[found])
+    elif found != schema_version:
+        raise StoreUnavailable(f"{path}: the store has schema version {found}, expected {schema_version}")
+
+
 class SqliteFile:
     """An open file, created if missing. While it is open, `path` may be renamed but not replaced."""
 
@@ -118,37 +165,7 @@ class SqliteFile:
             sqlite3.Error: another process uses the file, or opening it failed.
         """
         self.path = path
-        # isolation_level None: this module begins and ends transactions; the driver would begin them implicitly.
-        self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare(is_checked)
-        except BaseException as error:
-            self._connection.close()
-            if isinstance(error, sqlite3.DatabaseError) and _primary_code(error) in _DAMAGE:
-                raise DamagedFileError(f"{path}: {error}") from error
-            raise
-
-    def _prepare(self, is_checked: bool) -> None:
-        # EXCLUSIVE before the first access in WAL mode: the file stays locked until the connection closes, and the
-        # index of the log is in memory instead of a third file.
-        self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("PRAGMA fullfsync = ON")  # macOS only: there fsync does not empty the drive's cache
-        self._connection.execute("BEGIN IMMEDIATE").execute("ROLLBACK")
-        if is_checked:
-            (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
-            if verdict != "ok":
-                raise DamagedFileError(f"{self.path}: {verdict}")
-        (schema_version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if schema_version == 0:
-            self._connection.executescript(_SCHEMA)
-        elif schema_version == 1:
-            self._connection.executescript(_FROM_VERSION_1)
-        elif schema_version != SCHEMA_VERSION:
-            raise StoreUnavailable(
-                f"{self.path}: the store has schema version {schema_version}, expected {SCHEMA_VERSION}"
-            )
+        self._connection = open_database(path, SCHEMA_VERSION, {0: _SCHEMA, 1: _FROM_VERSION_1}, is_checked=is_checked)
         self.zxid: int = self._connection.execute("SELECT zxid FROM last_transaction").fetchone()[0]
 
     def close(self) -> None:

@@ -1,0 +1,541 @@
+"""The coordination server as a machine: requests of connections in, responses and watch events out, in order.
+
+Owns what each request does, the zxids, and which connection serves which session. Must not know bytes, sockets, files
+or clocks. The caller performs `effects` in their order, after what `take_changes` returned is on the disk: so no client
+sees what a crash could undo.
+
+Invariants: each transaction has the next zxid, also one that fails, as in ZooKeeper; a watch event comes before the
+response to any later request of its connection, and events come in the order of the changes; a session has one
+connection at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, cast
+
+from controller.coordination.machine.access import (
+    InvalidAclError,
+    NoAuthError,
+    Permission,
+    allows,
+    digest_identity,
+    resolved,
+    without_hashes,
+)
+from controller.coordination.machine.messages import (
+    REFUSED_CODES,
+    Acl,
+    AuthRequest,
+    CheckRequest,
+    Code,
+    ConnectRequest,
+    ConnectResponse,
+    CreateRequest,
+    DeleteRequest,
+    Error,
+    Event,
+    Flag,
+    MultiRequest,
+    Operation,
+    PathRequest,
+    ReadRequest,
+    Request,
+    Result,
+    SetAclRequest,
+    SetDataRequest,
+    SetWatches2Request,
+    SetWatchesRequest,
+)
+from controller.coordination.machine.sessions import PASSWORD_BYTES, Session, Sessions, StoredSession
+from controller.coordination.machine.tree import (
+    SYSTEM_NODES,
+    BadArgumentsError,
+    Change,
+    Transaction,
+    Tree,
+    Znode,
+    require_valid,
+)
+from controller.state_store import (
+    BadVersion,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    StoreError,
+    WatchEvent,
+    WatchKind,
+)
+from controller.watches import Watches
+
+_NO_ZXID: Final = -1
+_SEQUENTIAL: Final = frozenset({Flag.PERSISTENT_SEQUENTIAL, Flag.EPHEMERAL_SEQUENTIAL})
+_EPHEMERAL: Final = frozenset({Flag.EPHEMERAL, Flag.EPHEMERAL_SEQUENTIAL})
+_EVENTS: Final = {
+    WatchKind.CREATED: Event.CREATED,
+    WatchKind.DELETED: Event.DELETED,
+    WatchKind.CHANGED: Event.CHANGED,
+    WatchKind.CHILDREN: Event.CHILDREN,
+}
+
+
+class UnimplementedError(StoreError):
+    """The kind of node is not served."""
+
+
+_ERRORS: Final[dict[type[StoreError], Error]] = {
+    BadArgumentsError: Error.BAD_ARGUMENTS,
+    BadVersion: Error.BAD_VERSION,
+    InvalidAclError: Error.INVALID_ACL,
+    NoAuthError: Error.NO_AUTH,
+    NoChildrenForEphemerals: Error.NO_CHILDREN_FOR_EPHEMERALS,
+    NoNode: Error.NO_NODE,
+    NodeExists: Error.NODE_EXISTS,
+    NotEmpty: Error.NOT_EMPTY,
+    UnimplementedError: Error.UNIMPLEMENTED,
+}
+
+
+class Now(NamedTuple):
+    """The time: of the wall for the times of nodes, monotonic for sessions."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+class Limits(NamedTuple):
+    sessions_max: int
+    watches_max: int
+    """Of one connection."""
+    response_bytes_max: int
+    """Of one multiRead."""
+
+
+class Connected(NamedTuple):
+    """The response to a connect request. A session id of 0 means that the session has expired."""
+
+    connection: int
+    response: ConnectResponse
+
+
+class Reply(NamedTuple):
+    connection: int
+    xid: int
+    zxid: int
+    error: int
+    code: int
+    values: Sequence[object]
+
+
+class Notification(NamedTuple):
+    """A watch event."""
+
+    connection: int
+    event: int
+    path: str
+    zxid: int
+
+
+class Close(NamedTuple):
+    """Close the connection, after what was sent before. `reason` is empty if its session has ended in order."""
+
+    connection: int
+    reason: str
+
+
+class Refused(NamedTuple):
+    """Something for the log: the client asked for what this server does not have."""
+
+    connection: int
+    text: str
+
+
+class Expired(NamedTuple):
+    """Something for the log: the client of this session was silent for too long."""
+
+    session_id: int
+    timeout_ms: int
+
+
+Effect = Connected | Reply | Notification | Close | Refused | Expired
+
+
+class Changes(NamedTuple):
+    """What to write to the disk before the effects so far are performed."""
+
+    zxid: int
+    last_session_id: int
+    nodes: list[tuple[str, Znode | None]]
+    sessions: list[tuple[int, StoredSession | None]]
+
+
+class _Connection:
+    """A connection of a session: its watches, and who has logged in on it."""
+
+    def __init__(self, number: int, session: Session, notify: Callable[[_Connection, WatchEvent], None]) -> None:
+        self.number = number
+        self.session = session
+        self.watches = Watches()
+        self.identities: dict[str, None] = {}
+        self.notify = partial(notify, self)
+
+    def allows(self, acl: Sequence[Acl], permission: int) -> bool:
+        return allows(acl, permission, self.identities)
+
+
+class Coordinator:
+    def __init__(self, tree: Tree, sessions: Sessions, zxid: int, limits: Limits) -> None:
+        self.tree = tree
+        self.sessions = sessions
+        self.zxid = zxid
+        """Of the last transaction."""
+        self.effects: list[Effect] = []
+        self._written_zxid = zxid
+        self._limits = limits
+        self._connections: dict[int, _Connection] = {}
+        self._by_session: dict[int, _Connection] = {}
+        self._event_zxid = _NO_ZXID
+
+    @property
+    def watch_count(self) -> int:
+        return sum(connection.watches.count for connection in self._connections.values())
+
+    def take_effects(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    def take_changes(self) -> Changes | None:
+        """Return what the transactions since the last call have changed, None without a transaction."""
+        sessions = self.sessions.take_changed()
+        if self.zxid == self._written_zxid and not sessions:
+            return None
+        self._written_zxid = self.zxid
+        return Changes(self.zxid, self.sessions.last_id, self.tree.take_changed(), sessions)
+
+    # -- connections and sessions ----------------------------------------------------------------------------------
+
+    def connect(self, number: int, request: ConnectRequest, new_password: bytes, now: Now) -> None:
+        """Serve the first request of connection `number`, whose client begins or continues a session."""
+        if request.last_zxid_seen > self.zxid:
+            self._close(
+                number,
+                f"its client has seen zxid {request.last_zxid_seen:#x}, and the last one here is {self.zxid:#x}: it "
+                "belongs to another server, or the files of this one are older",
+            )
+            return
+        if request.session_id:
+            session = self.sessions.resume(request.session_id, request.password, request.timeout_ms, now.monotonic_ms)
+            if session is None:
+                response = ConnectResponse(0, 0, bytes(PASSWORD_BYTES), request.read_only)
+                self.effects.append(Connected(number, response))
+                self._close(number, f"session {request.session_id:#x} has expired, or the password is wrong")
+                return
+            before = self._by_session.get(session.id)
+            if before is not None:
+                self._close(before.number, "its session continues on another connection")
+                self.disconnected(before.number)
+        elif len(self.sessions) >= self._limits.sessions_max:
+            self._close(number, f"there are {len(self.sessions)} sessions, the maximum")
+            return
+        else:
+            session = self.sessions.begin(request.timeout_ms, new_password, now.monotonic_ms, now.wall_ms)
+            self.zxid += 1
+        connection = _Connection(number, session, self._notify)
+        self._connections[number] = self._by_session[session.id] = connection
+        self.effects.append(
+            Connected(number, ConnectResponse(session.timeout_ms, session.id, session.password, request.read_only))
+        )
+
+    def disconnected(self, number: int) -> None:
+        """Forget a connection. Its session goes on until it times out."""
+        connection = self._connections.pop(number, None)
+        if connection is not None:
+            del self._by_session[connection.session.id]
+
+    def expire(self, now: Now) -> None:
+        """End the sessions whose clients were silent for too long. Call it every tick."""
+        for session_id in self.sessions.expired(now.monotonic_ms):
+            session = self.sessions.get(session_id)
+            assert session is not None
+            self.effects.append(Expired(session_id, session.timeout_ms))
+            self._end_session(session_id, now)
+
+    def _end_session(self, session_id: int, now: Now) -> None:
+        """Delete the session and its nodes, in one transaction, and close its connection."""
+        transaction = self._begin(now, lambda acl, permission: True)
+        for path in self.tree.owned_by(session_id):
+            self.tree.remove(path, transaction)
+        self._commit(transaction)
+        self.sessions.end(session_id)
+        connection = self._by_session.get(session_id)
+        if connection is not None:
+            self._close(connection.number, "its session has expired")
+            self.disconnected(connection.number)
+
+    def _close(self, number: int, reason: str) -> None:
+        self.effects.append(Close(number, reason))
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def request(self, number: int, xid: int, code: int, request: Request | None, now: Now) -> None:
+        """Serve a request of a connection that was connected; of one that was closed since, ignore it."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return
+        self.sessions.touch(connection.session, now.monotonic_ms)
+        if request is None:
+            self.effects.append(Refused(number, f"request {REFUSED_CODES.get(code, code)}"))
+            self._reply(connection, xid, code, error=Error.UNIMPLEMENTED)
+            return
+        match code:
+            case Code.PING:
+                self._reply(connection, xid, code)
+            case Code.MULTI:
+                self._multi(connection, xid, cast("MultiRequest", request), now)
+            case Code.MULTI_READ:
+                self._multi_read(connection, xid, cast("MultiRequest", request))
+            case Code.CREATE | Code.CREATE2 | Code.DELETE | Code.SET_DATA | Code.CHECK | Code.SET_ACL:
+                self._write(connection, xid, code, cast("Operation", request), now)
+            case Code.AUTH:
+                self._authenticate(connection, xid, cast("AuthRequest", request))
+            case Code.SET_WATCHES | Code.SET_WATCHES2:
+                self._set_watches(connection, xid, code, cast("SetWatchesRequest | SetWatches2Request", request))
+            case Code.CLOSE_SESSION:
+                self._close_session(connection, xid, now)
+            case _:
+                self._read(connection, xid, code, cast("ReadRequest | PathRequest", request))
+
+    def _reply(
+        self, connection: _Connection, xid: int, code: int, values: Sequence[object] = (), error: int = Error.OK
+    ) -> None:
+        self.effects.append(Reply(connection.number, xid, self.zxid, error, code, values))
+
+    def _authenticate(self, connection: _Connection, xid: int, request: AuthRequest) -> None:
+        if request.scheme == "digest":
+            connection.identities[digest_identity(request.credentials or b"")] = None
+            self._reply(connection, xid, Code.AUTH)
+            return
+        self.effects.append(Refused(connection.number, f"a login of the scheme {request.scheme!r}"))
+        self._reply(connection, xid, Code.AUTH, error=Error.AUTH_FAILED)
+        self._close(connection.number, "its login was refused")
+        self.disconnected(connection.number)
+
+    def _close_session(self, connection: _Connection, xid: int, now: Now) -> None:
+        self.disconnected(connection.number)
+        self._end_session(connection.session.id, now)
+        self._reply(connection, xid, Code.CLOSE_SESSION)
+        self._close(connection.number, "")
+
+    # -- reads -----------------------------------------------------------------------------------------------------
+
+    def _read(self, connection: _Connection, xid: int, code: int, request: ReadRequest | PathRequest) -> None:
+        try:
+            values = self._found(connection, code, request)
+        except StoreError as error:
+            self._reply(connection, xid, code, error=_ERRORS[type(error)])
+        else:
+            self._reply(connection, xid, code, values)
+
+    def _found(self, connection: _Connection, code: int, request: ReadRequest | PathRequest) -> tuple[object, ...]:
+        path = request.path
+        is_watched = isinstance(request, ReadRequest) and request.watch
+        if code == Code.SYNC:
+            return (path,)
+        node = self.tree.nodes.get(path)
+        if code == Code.EXISTS:
+            if is_watched:
+                self._watch_data(connection, path)
+            if node is None:
+                raise NoNode(path)
+            return (self.tree.stat(path),)
+        if node is None:
+            raise NoNode(path)
+        if code == Code.GET_ACL:
+            if not connection.allows(node.acl, Permission.READ | Permission.ADMIN):
+                raise NoAuthError(path)
+            acl = node.acl if connection.allows(node.acl, Permission.ADMIN) else without_hashes(node.acl)
+            return (acl, self.tree.stat(path))
+        if not connection.allows(node.acl, Permission.READ):
+            raise NoAuthError(path)
+        if code == Code.GET_DATA:
+            if is_watched:
+                self._watch_data(connection, path)
+            return (node.data, self.tree.stat(path))
+        if is_watched:
+            self._watch_children(connection, path)
+        names = self.tree.children(path)
+        return (names, self.tree.stat(path)) if code == Code.GET_CHILDREN2 else (names,)
+
+    def _multi_read(self, connection: _Connection, xid: int, request: MultiRequest) -> None:
+        results: list[Result] = []
+        size = 0
+        for code, operation in request.operations:
+            try:
+                values = self._found(connection, code, cast("ReadRequest", operation))
+            except StoreError as error:
+                results.append(Result(-1, _ERRORS[type(error)], ()))
+                continue
+            results.append(Result(code, Error.OK, values))
+            size += len(cast("Sequence[object] | None", values[0]) or ())
+            if size > self._limits.response_bytes_max:
+                self._close(connection.number, f"it reads more than {self._limits.response_bytes_max} bytes at a time")
+                self.disconnected(connection.number)
+                return
+        self._reply(connection, xid, Code.MULTI_READ, results)
+
+    # -- writes ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, now: Now, may: Callable[[Sequence[Acl], int], bool]) -> Transaction:
+        self.zxid += 1
+        return Transaction(self.zxid, now.wall_ms, may)
+
+    def _commit(self, transaction: Transaction) -> None:
+        self.tree.commit(transaction)
+        self._event_zxid = transaction.zxid
+        for change in transaction.changes:
+            self._fire(change)
+
+    def _write(self, connection: _Connection, xid: int, code: int, operation: Operation, now: Now) -> None:
+        transaction = self._begin(now, connection.allows)
+        try:
+            values = self._perform(connection, code, operation, transaction)
+        except StoreError as error:
+            self.tree.roll_back(transaction)
+            self._note_refused(connection, operation, error)
+            self._reply(connection, xid, code, error=_ERRORS[type(error)])
+        else:
+            self._commit(transaction)
+            self._reply(connection, xid, code, values)
+
+    def _multi(self, connection: _Connection, xid: int, request: MultiRequest, now: Now) -> None:
+        transaction = self._begin(now, connection.allows)
+        results: list[Result] = []
+        for code, operation in request.operations:
+            try:
+                values = self._perform(connection, code, operation, transaction)
+            except StoreError as error:
+                self.tree.roll_back(transaction)
+                self._note_refused(connection, operation, error)
+                after = len(request.operations) - len(results) - 1
+                errors = [Error.OK] * len(results) + [_ERRORS[type(error)]] + [Error.RUNTIME_INCONSISTENCY] * after
+                self._reply(connection, xid, Code.MULTI, [Result(-1, error, ()) for error in errors])
+                return
+            results.append(Result(code, Error.OK, values))
+        self._commit(transaction)
+        self._reply(connection, xid, Code.MULTI, results)
+
+    def _note_refused(self, connection: _Connection, operation: Operation, error: StoreError) -> None:
+        if isinstance(error, UnimplementedError):
+            flag = Flag(cast("CreateRequest", operation).flags)
+            self.effects.append(Refused(connection.number, f"a node of the kind {flag.name}"))
+        elif isinstance(error, InvalidAclError) and error.entry is not None:
+            self.effects.append(Refused(connection.number, f"an access control list with {error.entry.scheme!r}"))
+
+    def _perform(
+        self, connection: _Connection, code: int, operation: Operation | SetAclRequest, within: Transaction
+    ) -> tuple[object, ...]:
+        path = operation.path
+        match operation:
+            case CreateRequest():
+                created = self._create(connection, operation, within)
+                return (created, self.tree.stat(created)) if code == Code.CREATE2 else (created,)
+            case DeleteRequest():
+                if "/" not in path or path == "/" or path in SYSTEM_NODES:
+                    raise BadArgumentsError(path)
+                self.tree.delete(path, operation.version, within)
+                return ()
+            case SetDataRequest():
+                require_valid(path)
+                self.tree.set_data(path, operation.data, operation.version, within)
+                return (self.tree.stat(path),)
+            case SetAclRequest():
+                require_valid(path)
+                acl = resolved(path, operation.acl, connection.identities)
+                self.tree.set_acl(path, acl, operation.version, within)
+                return (self.tree.stat(path),)
+            case _:
+                assert isinstance(operation, CheckRequest)
+                require_valid(path)
+                self.tree.check(path, operation.version, within)
+                return ()
+
+    def _create(self, connection: _Connection, request: CreateRequest, within: Transaction) -> str:
+        path, flags = request.path, request.flags
+        if not Flag.PERSISTENT <= flags <= Flag.PERSISTENT_SEQUENTIAL_WITH_TTL or "/" not in path or "\0" in path:
+            raise BadArgumentsError(path)
+        if flags >= Flag.CONTAINER:
+            raise UnimplementedError(path)
+        acl = resolved(path, request.acl, connection.identities)
+        owner = connection.session.id if flags in _EPHEMERAL else 0
+        return self.tree.create(path, request.data, acl, owner, flags in _SEQUENTIAL, within)
+
+    # -- watches ---------------------------------------------------------------------------------------------------
+
+    def _watch_data(self, connection: _Connection, path: str) -> None:
+        if self._has_room(connection):
+            connection.watches.watch_data(path, connection.notify)
+
+    def _watch_children(self, connection: _Connection, path: str) -> None:
+        if self._has_room(connection):
+            connection.watches.watch_children(path, connection.notify)
+
+    def _has_room(self, connection: _Connection) -> bool:
+        if connection.watches.count < self._limits.watches_max:
+            return True
+        if connection.number in self._connections:
+            self._close(connection.number, f"it has {connection.watches.count} watches, the maximum")
+            self.disconnected(connection.number)
+        return False
+
+    def _fire(self, change: Change) -> None:
+        for connection in self._connections.values():
+            for watch, event in connection.watches.disarm(change.event):
+                acl = change.parent_acl if event.kind is WatchKind.CHILDREN else change.acl
+                if connection.allows(acl, Permission.READ):
+                    watch(event)
+
+    def _notify(self, connection: _Connection, event: WatchEvent) -> None:
+        self.effects.append(Notification(connection.number, _EVENTS[event.kind], event.path, self._event_zxid))
+
+    def _set_watches(
+        self, connection: _Connection, xid: int, code: int, request: SetWatchesRequest | SetWatches2Request
+    ) -> None:
+        """Arm the watches of a session again that has a new connection; those whose nodes have changed fire."""
+        if isinstance(request, SetWatches2Request) and (request.persistent or request.persistent_recursive):
+            self.effects.append(Refused(connection.number, "persistent watches"))
+            self._reply(connection, xid, code, error=Error.UNIMPLEMENTED)
+            return
+        self._event_zxid = _NO_ZXID
+        nodes, seen = self.tree.nodes, request.relative_zxid
+        for path in request.data or ():
+            node = nodes.get(path)
+            if node is None:
+                self._notify(connection, WatchEvent(WatchKind.DELETED, path))
+            elif node.mzxid > seen:
+                self._notify(connection, WatchEvent(WatchKind.CHANGED, path))
+            else:
+                self._watch_data(connection, path)
+        for path in request.exist or ():
+            if path in nodes:
+                self._notify(connection, WatchEvent(WatchKind.CREATED, path))
+            else:
+                self._watch_data(connection, path)
+        for path in request.children or ():
+            node = nodes.get(path)
+            if node is None:
+                self._notify(connection, WatchEvent(WatchKind.DELETED, path))
+            elif node.pzxid > seen:
+                self._notify(connection, WatchEvent(WatchKind.CHILDREN, path))
+            else:
+                self._watch_children(connection, path)
+        self._reply(connection, xid, code)
+
+
+def new_tree(nodes: Iterable[tuple[str, Znode]]) -> Tree:
+    """Return the tree of these nodes; without any, that of a new ZooKeeper."""
+    tree = Tree(nodes)
+    if len(tree.nodes) == 1:
+        tree.add_system_nodes()
+    return tree
