@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from controller.coordination.four_letter_words import WORDS
 from controller.coordination.machine import jute
@@ -65,8 +65,7 @@ class Connection(asyncio.Protocol):
     # -- asyncio.Protocol ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast("asyncio.Transport", transport)
         self.peer = "{}:{}".format(*transport.get_extra_info("peername")[:2])
         if not self._requests.opened(self):
             self._transport = None

@@ -1,4 +1,4 @@
-"""A store in memory, and sessions on it; a real ZooKeeper."""
+"""A store in memory, and sessions on it; a real ZooKeeper, and the coordination server."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -6,6 +6,7 @@ import pytest
 
 from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.registration import ensure_paths
+from tests.support.coordination import RunningCoordination, coordination_in_memory
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess
 
@@ -15,6 +16,13 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
     """One server for all tests; each uses its own chroot."""
     with skip_when_unavailable(), ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def coordination_server() -> Iterator[RunningCoordination]:
+    """One server for all tests; each uses its own chroot."""
+    with coordination_in_memory() as running:
+        yield running
 
 
 @pytest.fixture

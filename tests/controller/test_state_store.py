@@ -1,5 +1,5 @@
-"""The promises of the port, kept by the SQLite store, by its twin in memory and by a real ZooKeeper; random programs
-agree in all.
+"""The promises of the port, kept by the SQLite store, by its twin in memory, by a real ZooKeeper and by the
+coordination server; random programs agree in all.
 """
 
 import random
@@ -33,10 +33,11 @@ from controller.state_store import (
 )
 from controller.zookeeper.settings import ZooKeeperSettings
 from controller.zookeeper.store import ZooKeeperStore
+from tests.support.coordination import RunningCoordination
 from tests.support.manual_clock import ManualClock
 from tests.support.zookeeper import ZooKeeperProcess
 
-KINDS = ["sqlite", "memory", "late", "zookeeper"]
+KINDS = ["sqlite", "memory", "late", "zookeeper", "coordination"]
 
 
 def make_store(kind: str, request: pytest.FixtureRequest) -> StateStore:
@@ -48,6 +49,9 @@ def make_store(kind: str, request: pytest.FixtureRequest) -> StateStore:
         case "zookeeper":
             server: ZooKeeperProcess = request.getfixturevalue("zookeeper_server")
             return ZooKeeperStore(ZooKeeperSettings(f"{server.connect}/{uuid.uuid4()}"))
+        case "coordination":
+            running: RunningCoordination = request.getfixturevalue("coordination_server")
+            return ZooKeeperStore(ZooKeeperSettings(f"{running.connect}/{uuid.uuid4()}"))
         case "late":
             return MemoryStore(MemoryTree(), late=random.Random(7))
         case _:

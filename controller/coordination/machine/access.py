@@ -24,6 +24,7 @@ class Permission(IntFlag):
     ALL = 31
 
 
+SCHEMES: Final = ("world", "auth", "digest")
 _ANYONE: Final = ("world", "anyone")
 OPEN: Final = (Acl(int(Permission.ALL), *_ANYONE),)
 READ_ONLY: Final = (Acl(int(Permission.READ), *_ANYONE),)
@@ -34,10 +35,10 @@ class NoAuthError(StoreError):
 
 
 class InvalidAclError(StoreError):
-    """The list is empty, or has an entry that no connection could match. `entry` is None if the list is empty."""
+    """The list is empty, or has an entry that no connection could match: `scheme` is its scheme, None without one."""
 
-    def __init__(self, path: str, entry: Acl | None) -> None:
-        self.entry = entry
+    def __init__(self, path: str, scheme: str | None) -> None:
+        self.scheme = scheme
         super().__init__(path)
 
 
@@ -65,7 +66,7 @@ def resolved(path: str, entries: Sequence[Acl] | None, identities: Iterable[str]
         elif entry.scheme == "digest" and _is_digest(entry.id):
             found.append(entry)
         else:
-            raise InvalidAclError(path, entry)
+            raise InvalidAclError(path, entry.scheme)
     return tuple(found)
 
 

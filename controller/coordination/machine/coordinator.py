@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple, cast
 
 from controller.coordination.machine.access import (
+    SCHEMES,
     InvalidAclError,
     NoAuthError,
     Permission,
@@ -25,6 +26,7 @@ from controller.coordination.machine.access import (
     without_hashes,
 )
 from controller.coordination.machine.messages import (
+    CODE_SASL,
     REFUSED_CODES,
     Acl,
     AuthRequest,
@@ -261,18 +263,18 @@ class Coordinator:
             assert session is not None
             self.effects.append(Expired(session_id, session.timeout_ms))
             self._end_session(session_id, now)
+            connection = self._by_session.get(session_id)
+            if connection is not None:
+                self._close(connection.number, "its session has expired")
+                self.disconnected(connection.number)
 
     def _end_session(self, session_id: int, now: Now) -> None:
-        """Delete the session and its nodes, in one transaction, and close its connection."""
+        """Delete the session and its nodes, in one transaction."""
         transaction = self._begin(now, lambda acl, permission: True)
         for path in self.tree.owned_by(session_id):
             self.tree.remove(path, transaction)
         self._commit(transaction)
         self.sessions.end(session_id)
-        connection = self._by_session.get(session_id)
-        if connection is not None:
-            self._close(connection.number, "its session has expired")
-            self.disconnected(connection.number)
 
     def _close(self, number: int, reason: str) -> None:
         self.effects.append(Close(number, reason))
@@ -286,8 +288,7 @@ class Coordinator:
             return
         self.sessions.touch(connection.session, now.monotonic_ms)
         if request is None:
-            self.effects.append(Refused(number, f"request {REFUSED_CODES.get(code, code)}"))
-            self._reply(connection, xid, code, error=Error.UNIMPLEMENTED)
+            self._refuse(connection, xid, code)
             return
         match code:
             case Code.PING:
@@ -296,7 +297,7 @@ class Coordinator:
                 self._multi(connection, xid, cast("MultiRequest", request), now)
             case Code.MULTI_READ:
                 self._multi_read(connection, xid, cast("MultiRequest", request))
-            case Code.CREATE | Code.CREATE2 | Code.DELETE | Code.SET_DATA | Code.CHECK | Code.SET_ACL:
+            case Code.CREATE | Code.CREATE2 | Code.DELETE | Code.SET_DATA | Code.SET_ACL:
                 self._write(connection, xid, code, cast("Operation", request), now)
             case Code.AUTH:
                 self._authenticate(connection, xid, cast("AuthRequest", request))
@@ -307,6 +308,17 @@ class Coordinator:
             case _:
                 self._read(connection, xid, code, cast("ReadRequest | PathRequest", request))
 
+    def _refuse(self, connection: _Connection, xid: int, code: int) -> None:
+        """Refuse a request by its name. After one that ZooKeeper lacks as well, close the connection, as it does."""
+        self.effects.append(Refused(connection.number, f"request {REFUSED_CODES.get(code, code)}"))
+        if code == CODE_SASL:
+            self._refuse_login(connection, xid)
+            return
+        self.effects.append(Reply(connection.number, xid, _NO_ZXID, Error.UNIMPLEMENTED, code, ()))
+        if code not in REFUSED_CODES:
+            self._close(connection.number, f"it sent a request of type {code}")
+            self.disconnected(connection.number)
+
     def _reply(
         self, connection: _Connection, xid: int, code: int, values: Sequence[object] = (), error: int = Error.OK
     ) -> None:
@@ -315,18 +327,24 @@ class Coordinator:
     def _authenticate(self, connection: _Connection, xid: int, request: AuthRequest) -> None:
         if request.scheme == "digest":
             connection.identities[digest_identity(request.credentials or b"")] = None
-            self._reply(connection, xid, Code.AUTH)
+            self._reply_to_auth(connection, xid, Error.OK)
             return
         self.effects.append(Refused(connection.number, f"a login of the scheme {request.scheme!r}"))
-        self._reply(connection, xid, Code.AUTH, error=Error.AUTH_FAILED)
+        self._refuse_login(connection, xid)
+
+    def _refuse_login(self, connection: _Connection, xid: int) -> None:
+        self._reply_to_auth(connection, xid, Error.AUTH_FAILED)
         self._close(connection.number, "its login was refused")
         self.disconnected(connection.number)
 
+    def _reply_to_auth(self, connection: _Connection, xid: int, error: Error) -> None:
+        self.effects.append(Reply(connection.number, xid, 0, error, Code.AUTH, ()))  # without a zxid, as ZooKeeper
+
     def _close_session(self, connection: _Connection, xid: int, now: Now) -> None:
-        self.disconnected(connection.number)
         self._end_session(connection.session.id, now)
         self._reply(connection, xid, Code.CLOSE_SESSION)
         self._close(connection.number, "")
+        self.disconnected(connection.number)
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
@@ -345,6 +363,10 @@ class Coordinator:
             return (path,)
         node = self.tree.nodes.get(path)
         if code == Code.EXISTS:
+            if "\0" in path:
+                raise BadArgumentsError(path)
+            if node is not None and not connection.allows(node.acl, Permission.READ):
+                raise NoAuthError(path)
             if is_watched:
                 self._watch_data(connection, path)
             if node is None:
@@ -373,7 +395,8 @@ class Coordinator:
         size = 0
         for code, operation in request.operations:
             try:
-                values = self._found(connection, code, cast("ReadRequest", operation))
+                # A multiRead arms no watches, as in ZooKeeper.
+                values = self._found(connection, code, cast("ReadRequest", operation)._replace(watch=False))
             except StoreError as error:
                 results.append(Result(-1, _ERRORS[type(error)], ()))
                 continue
@@ -430,8 +453,8 @@ class Coordinator:
         if isinstance(error, UnimplementedError):
             flag = Flag(cast("CreateRequest", operation).flags)
             self.effects.append(Refused(connection.number, f"a node of the kind {flag.name}"))
-        elif isinstance(error, InvalidAclError) and error.entry is not None:
-            self.effects.append(Refused(connection.number, f"an access control list with {error.entry.scheme!r}"))
+        elif isinstance(error, InvalidAclError) and error.scheme not in (None, *SCHEMES):
+            self.effects.append(Refused(connection.number, f"an access control list of the scheme {error.scheme!r}"))
 
     def _perform(
         self, connection: _Connection, code: int, operation: Operation | SetAclRequest, within: Transaction
@@ -442,7 +465,7 @@ class Coordinator:
                 created = self._create(connection, operation, within)
                 return (created, self.tree.stat(created)) if code == Code.CREATE2 else (created,)
             case DeleteRequest():
-                if "/" not in path or path == "/" or path in SYSTEM_NODES:
+                if "/" not in path or "\0" in path or path == "/" or path in SYSTEM_NODES:
                     raise BadArgumentsError(path)
                 self.tree.delete(path, operation.version, within)
                 return ()

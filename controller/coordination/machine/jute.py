@@ -172,6 +172,7 @@ _PATHS: Final = (Reader.strings,) * 3
 _READ: Final = _Layout(ReadRequest, (Reader.string, Reader.boolean))
 _CREATE: Final = _Layout(CreateRequest, (Reader.string, Reader.buffer, Reader.acl, Reader.integer))
 _PATH: Final = _Layout(PathRequest, (Reader.string,))
+_CHECK: Final = _Layout(CheckRequest, (Reader.string, Reader.integer))
 _EMPTY: Final = _Layout(EmptyRequest, ())
 
 _REQUESTS: Final[Mapping[int, _Layout]] = {
@@ -186,7 +187,6 @@ _REQUESTS: Final[Mapping[int, _Layout]] = {
     Code.SYNC: _PATH,
     Code.PING: _EMPTY,
     Code.GET_CHILDREN2: _READ,
-    Code.CHECK: _Layout(CheckRequest, (Reader.string, Reader.integer)),
     Code.CREATE2: _CREATE,
     Code.AUTH: _Layout(AuthRequest, (Reader.integer, Reader.string, Reader.buffer)),
     Code.SET_WATCHES: _Layout(SetWatchesRequest, (Reader.long, *_PATHS)),
@@ -238,15 +238,14 @@ def decode_request(frame: bytes) -> tuple[int, int, Request | None]:
     if code in _OPERATIONS:
         request: Request = _read_operations(reader, _OPERATIONS[code])
     elif code in _REQUESTS:
-        request = _read(reader, code)
+        request = _read(reader, _REQUESTS[code])
     else:
         return xid, code, None
     _require_end(reader)
     return xid, code, request
 
 
-def _read(reader: Reader, code: int) -> Request:
-    layout = _REQUESTS[code]
+def _read(reader: Reader, layout: _Layout) -> Request:
     return layout.request(*(read(reader) for read in layout.fields))
 
 
@@ -258,7 +257,8 @@ def _read_operations(reader: Reader, allowed: frozenset[Code]) -> MultiRequest:
             return MultiRequest(operations)
         if code not in allowed:
             raise Malformed(f"an operation of type {code}, expected one of {sorted(allowed)}")
-        operations.append((code, cast("Operation", _read(reader, code))))
+        layout = _CHECK if code == Code.CHECK else _REQUESTS[code]
+        operations.append((code, cast("Operation", _read(reader, layout))))
 
 
 def _require_end(reader: Reader) -> None:

@@ -25,6 +25,7 @@ class Code(IntEnum):
     PING = 11
     GET_CHILDREN2 = 12
     CHECK = 13
+    """Only within a multi."""
     MULTI = 14
     CREATE2 = 15
     MULTI_READ = 22
@@ -34,6 +35,7 @@ class Code(IntEnum):
     CLOSE_SESSION = -11
 
 
+CODE_SASL: Final = 102
 REFUSED_CODES: Final = {
     16: "reconfig",
     17: "checkWatches",
@@ -41,7 +43,7 @@ REFUSED_CODES: Final = {
     19: "createContainer",
     20: "deleteContainer",
     21: "createTTL",
-    102: "sasl",
+    CODE_SASL: "sasl",
     103: "getEphemerals",
     104: "getAllChildrenNumber",
     106: "addWatch",
