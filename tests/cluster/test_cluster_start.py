@@ -15,8 +15,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.cluster.load import PRODUCER_SETTINGS, read_topic
 from tests.cluster.znodes import ROOT
-from tests.support.java import java_executable
-from tests.support.parts import skip_when_unavailable
 
 TIMEOUT_S = 60
 RECORDS = 200
@@ -24,8 +22,6 @@ OVERRIDES = ("zookeeper.session.timeout.ms=2000", "controlled.shutdown.retry.bac
 
 
 def test_cluster_survives_a_kill_and_stops_in_order(tmp_path: Path) -> None:
-    with skip_when_unavailable():
-        java_executable()
     command = [sys.executable, "-P", "-m", "tools.launch.cluster_start", "-n", "3", "--data", str(tmp_path)]
     command += ["--port", "0", "--zookeeper-port", "0", *(f"--override={it}" for it in OVERRIDES)]
     with subprocess.Popen(
@@ -52,9 +48,9 @@ def test_cluster_survives_a_kill_and_stops_in_order(tmp_path: Path) -> None:
             supervisor.send_signal(signal.SIGTERM)
             rest, _ = supervisor.communicate(timeout=TIMEOUT_S)
     stopped = re.findall(r"(\S+) ended with status 0", rest)
-    assert stopped == ["broker-3", "broker-2", "broker-1"]
+    assert stopped == ["broker-3", "broker-2", "broker-1", "coordination"]
     assert supervisor.returncode == 0
-    assert rest.splitlines()[-1].split(" ")[1] == "zookeeper"
+    assert rest.splitlines()[-1].split(" ")[1] == "coordination"
 
 
 def _pid_of(lines: list[str], name: str) -> int:

@@ -1,9 +1,11 @@
-"""kafka-cluster-start: runs a ZooKeeper server and several brokers on this machine until it is stopped.
+"""kafka-cluster-start: runs several brokers and what coordinates them on this machine until it is stopped.
 
     kafka-cluster-start -n 3 --data /tmp/cluster
 
-Each broker has its own folder, port and, if the machine has enough of them, core. The tool starts a server again that
-has died, and stops the brokers one by one, the last started first, before ZooKeeper.
+Each broker has its own folder, port and, if the machine has enough of them, core. They are coordinated by a server that
+speaks ZooKeeper's protocol in a thread of this process, by a ZooKeeper server, or by an ensemble that exists. The tool
+starts a server again that has died, and stops the brokers one by one, the last started first, before what coordinates
+them.
 
 Owns the folders, settings and command lines of the servers, and their processes. Must not know when a server is started
 again (`tools.launch.supervision`).
@@ -24,17 +26,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from base import properties
 from protocol.errors import KafkaError
 from tools.base.command_line import CommandLine, StopRequest, UsageError, run_tool
 from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.bootstrap import Endpoint
+from tools.launch.coordination_thread import COORDINATION_FILE, CoordinationThread
 from tools.launch.supervision import Supervision
 from tools.launch.zookeeper_jars import NoZooKeeperError, server_command
 
 ZOOKEEPER: Final = "zookeeper"
+_ZOOKEEPER_DATA: Final = "data"
 HOST: Final = "127.0.0.1"
 POLL_INTERVAL_S: Final = 0.1
 PROBE_TIMEOUT_MS: Final = 1000
@@ -46,16 +50,52 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 _STATUS_OF_JVM_AFTER_SIGTERM: Final = 128 + signal.SIGTERM
 
 
+class NoCoordinationError(Exception):
+    """The metadata of the cluster is not where the brokers would search it; the text says where it is."""
+
+
+class Supervised(Protocol):
+    """A server as the supervisor sees it."""
+
+    is_serving: bool
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def log(self) -> Path: ...
+    @property
+    def variables(self) -> Mapping[str, str]: ...
+    def spawn(self) -> int:
+        """Start it and return the id of its process."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return the status with which it has ended, once; None if it has not been started or runs."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Ask it once whether it serves."""
+        ...
+
+    def stop(self) -> int:
+        """Stop it in order, and return its exit status."""
+        ...
+
+    def kill(self) -> None: ...
+
+
 @dataclass
 class Server:
-    """One server process and its files. `is_ready` asks it once whether it serves."""
+    """One server process and its files."""
 
     name: str
     folder: Path
     port: int
     command: Sequence[str]
     settings: Mapping[str, str]
-    is_ready: Callable[[], bool]
+    probe: Callable[[], bool]
     core: int | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables of the environment that are its own; it inherits the others."""
@@ -87,6 +127,16 @@ class Server:
                 os.sched_setaffinity(self.process.pid, {self.core})
         return self.process.pid
 
+    def poll(self) -> int | None:
+        status = None if self.process is None else self.process.poll()
+        if status is not None:
+            self.process = None
+            self.is_serving = False
+        return status
+
+    def is_ready(self) -> bool:
+        return self.process is not None and self.probe()
+
     def stop(self) -> int:
         """Send SIGTERM, after a timeout SIGKILL, and return the exit status."""
         assert self.process is not None
@@ -113,8 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command_line() -> CommandLine:
     line = CommandLine(
         "kafka-cluster-start",
-        "This tool runs a ZooKeeper server and several brokers on this machine, starts those again that die, and stops "
-        "them in order on SIGTERM or Ctrl-C.",
+        "This tool runs several brokers and what coordinates them on this machine, starts those again that die, and "
+        "stops them in order on SIGTERM or Ctrl-C. It needs no ZooKeeper: it serves ZooKeeper's protocol itself.",
         help_succeeds=True,
     )
     line.add_option("-n", "--brokers", value="count", parse=int, default=3, help_text="How many brokers (default: 3).")
@@ -131,13 +181,14 @@ def _command_line() -> CommandLine:
         value="port",
         parse=int,
         default=2181,
-        help_text="The port of ZooKeeper. 0 for a free one (default: 2181).",
+        help_text="The port for ZooKeeper's protocol. 0 for a free one (default: 2181).",
     )
     line.add_option(
         "--zookeeper",
         value="urls",
-        help_text="Use this ensemble, as host:port,.../chroot, instead of starting a ZooKeeper server.",
+        help_text="Use this ensemble of ZooKeeper, as host:port,.../chroot.",
     )
+    line.add_flag("--java-zookeeper", help_text="Start a ZooKeeper server, which needs Java.")
     line.add_option(
         "--override",
         value="property=value",
@@ -149,6 +200,7 @@ def _command_line() -> CommandLine:
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
     line.require(options, "--data")
+    line.forbid(options, "--zookeeper", "--java-zookeeper")
     if not 1 <= options.n <= BROKERS_MAX:
         raise UsageError(f"Cannot start {options.n} brokers: expected 1 to {BROKERS_MAX}")
     overrides = dict(_assignment(text) for text in options.override)
@@ -159,9 +211,10 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             port=options.port,
             zookeeper_port=options.zookeeper_port,
             zookeeper=options.zookeeper,
+            with_java=options.java_zookeeper,
             overrides=overrides,
         )
-    except NoZooKeeperError as error:
+    except (NoZooKeeperError, NoCoordinationError) as error:
         print(error, file=sys.stderr)
         return 1
     with StopRequest() as stop:
@@ -187,14 +240,25 @@ def cluster(
     port: int = 0,
     zookeeper_port: int = 0,
     zookeeper: str | None = None,
+    with_java: bool = False,
     overrides: Mapping[str, str] | None = None,
-) -> list[Server]:
-    """Return the servers in the order of their start, not started yet. Raises NoZooKeeperError."""
+) -> list[Supervised]:
+    """Return the servers in the order of their start, not started yet.
+
+    Raises:
+        NoZooKeeperError: `with_java`, and this machine cannot run ZooKeeper.
+        NoCoordinationError: the folder is that of a cluster whose metadata is elsewhere.
+    """
     with _free_ports() as next_free:
-        servers = []
+        servers: list[Supervised] = []
         if zookeeper is None:
-            servers.append(_zookeeper(folder / "zookeeper", zookeeper_port or next_free()))
-            zookeeper = f"{HOST}:{servers[0].port}"
+            coordinated_port = zookeeper_port or next_free()
+            servers.append(
+                _zookeeper(folder / ZOOKEEPER, coordinated_port)
+                if with_java
+                else _coordination(folder, coordinated_port)
+            )
+            zookeeper = f"{HOST}:{coordinated_port}"
         ports = [port + number if port else next_free() for number in range(broker_count)]
     # macOS cannot bind a process to a core.
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -230,10 +294,20 @@ def own_variables(name: str, number: int, inherited: Mapping[str, str]) -> dict[
     return own
 
 
+def _coordination(folder: Path, port: int) -> CoordinationThread:
+    own = folder / CoordinationThread.name
+    if (folder / ZOOKEEPER / _ZOOKEEPER_DATA).exists() and not (own / COORDINATION_FILE).exists():
+        raise NoCoordinationError(
+            f"The metadata of the cluster in {folder} is that of a ZooKeeper server, in {folder / ZOOKEEPER}: start it "
+            "with --java-zookeeper. docs/growing.md says how to move it"
+        )
+    return CoordinationThread(own, HOST, port)
+
+
 def _zookeeper(folder: Path, port: int) -> Server:
     settings = {
         **properties.load(str(_ROOT / "config" / "zookeeper.properties")),
-        "dataDir": str(folder / "data"),
+        "dataDir": str(folder / _ZOOKEEPER_DATA),
         "clientPort": str(port),
         "clientPortAddress": HOST,
         # So that brokers may ask for sessions of a second, to try failures.
@@ -306,10 +380,12 @@ def _serves(broker_id: int, port: int) -> bool:
 class Supervisor:
     """Starts, watches and stops the processes; prints a line for each event."""
 
-    def __init__(self, servers: Sequence[Server]) -> None:
+    def __init__(self, servers: Sequence[Supervised]) -> None:
+        """`servers` are in the order of their start."""
         self._servers = {server.name: server for server in servers}
         self._supervision = Supervision(list(self._servers))
-        self._brokers = [name for name in self._servers if name != ZOOKEEPER]
+        self._coordinators = [name for name in self._servers if name in (ZOOKEEPER, CoordinationThread.name)]
+        self._brokers = [name for name in self._servers if name not in self._coordinators]
         self._has_reported = False
 
     def run(self, is_stopped: Callable[[], bool]) -> None:
@@ -339,36 +415,38 @@ class Supervisor:
                 self._servers[name].kill()
 
     def _start_due(self) -> None:
-        zookeeper = self._servers.get(ZOOKEEPER)
         for name in self._supervision.due(time.monotonic()):
             server = self._servers[name]
-            if server is not zookeeper and zookeeper is not None and not zookeeper.is_serving:
+            if name in self._brokers and not all(self._servers[each].is_serving for each in self._coordinators):
                 continue  # a broker ends if it cannot reach ZooKeeper in time
             pid = server.spawn()
             self._supervision.started(name, time.monotonic())
             port = server.variables.get(_JMX_PORT)
             metrics = "" if port is None else f"metrics {HOST}:{port}, "
             _report(f"{name} starts: process {pid}, {HOST}:{server.port}, {metrics}log {server.log}")
+            if name in self._coordinators:
+                self._notice_whether_serving(server)  # the brokers need not wait for the next turn
 
     def _notice_ended(self) -> None:
         for name, server in self._servers.items():
-            if server.process is None or (status := server.process.poll()) is None:
+            if (status := server.poll()) is None:
                 continue
-            server.process = None
-            server.is_serving = False
             delay_s = self._supervision.ended(name, status, time.monotonic())
             outlook = "is not started again" if delay_s is None else f"starts again in {delay_s:g} s"
             _report(f"{name} {_end_text(status)} and {outlook}; log {server.log}")
 
     def _notice_serving(self) -> None:
-        for name, server in self._servers.items():
-            if server.process is not None and not server.is_serving and server.is_ready():
-                server.is_serving = True
-                _report(f"{name} serves")
+        for server in self._servers.values():
+            self._notice_whether_serving(server)
         if not self._has_reported and all(server.is_serving for server in self._servers.values()):
             self._has_reported = True
             addresses = (f"{HOST}:{self._servers[name].port}" for name in self._brokers)
             _report(f"bootstrap.servers={','.join(addresses)}")
+
+    def _notice_whether_serving(self, server: Supervised) -> None:
+        if not server.is_serving and server.is_ready():
+            server.is_serving = True
+            _report(f"{server.name} serves")
 
 
 def _report(text: str) -> None:

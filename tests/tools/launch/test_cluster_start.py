@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ import pytest
 from tests.support.parts import skip_when_unavailable
 from tests.tools.conftest import Outcome, RunTool
 from tools.launch import cluster_start
-from tools.launch.cluster_start import Server, Supervisor, cluster, own_variables
+from tools.launch.cluster_start import Server, Supervised, Supervisor, cluster, own_variables
 from tools.launch.zookeeper_jars import NoZooKeeperError
 
 DEADLINE_S = 30.0
@@ -43,10 +44,10 @@ def server(folder: Path, name: str, program: str = PROGRAM) -> Server:
     return made
 
 
-class Supervised:
+class Running:
     """A supervisor in a thread."""
 
-    def __init__(self, *servers: Server) -> None:
+    def __init__(self, *servers: Supervised) -> None:
         self.supervisor = Supervisor(servers)
         self._is_stopped = False
         self._thread = threading.Thread(target=self.supervisor.run, args=(lambda: self._is_stopped,))
@@ -86,7 +87,7 @@ def test_end_names_the_signal_also_of_a_jvm_that_handled_it(status: int, text: s
 
 def test_servers_are_started_restarted_and_stopped_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     servers = [server(tmp_path, name) for name in ("zookeeper", "broker-1", "broker-2")]
-    with Supervised(*servers):
+    with Running(*servers):
         wait_until(lambda: all(each.is_serving for each in servers))
         process = servers[1].process
         assert process is not None
@@ -104,9 +105,51 @@ def test_servers_are_started_restarted_and_stopped_in_order(tmp_path: Path, caps
     assert (tmp_path / "broker-1" / "settings").read_text() == "a=b\n"
 
 
+def test_brokers_start_when_the_coordination_server_serves_and_stop_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coordination, *_ = cluster(tmp_path, 1)
+    broker = server(tmp_path, "broker-1")
+    with Running(coordination, broker):
+        wait_until(lambda: broker.is_serving)
+        assert _four_letter_word(coordination.port, b"ruok") == b"imok"
+    lines = [line.split(" ")[1:3] for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["coordination", "starts:"],
+        ["coordination", "serves"],
+        ["broker-1", "starts:"],
+        ["broker-1", "serves"],
+        [f"bootstrap.servers=127.0.0.1:{broker.port}"],
+        ["broker-1", "stops"],
+        ["broker-1", "ended"],
+        ["coordination", "stops"],
+        ["coordination", "ended"],
+    ]
+
+
+def test_coordination_server_that_cannot_start_is_started_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    coordination, *_ = cluster(tmp_path, 1, zookeeper_port=taken.getsockname()[1])
+    with Running(coordination, server(tmp_path, "broker-1")):
+        wait_until(lambda: coordination.log.exists() and "in use" in coordination.log.read_text())
+        taken.close()
+        wait_until(lambda: coordination.is_serving)
+    lines = capsys.readouterr().out
+    assert f"coordination ended with status 1 and starts again in 1 s; log {coordination.log}" in lines
+    assert lines.index("coordination serves") < lines.index("broker-1 starts")
+
+
+def _four_letter_word(port: int, word: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as connection:
+        connection.sendall(word)
+        return connection.recv(4096)
+
+
 def test_halted_server_is_stopped_too(tmp_path: Path) -> None:
     halted = server(tmp_path, "broker-1")
-    with Supervised(halted):
+    with Running(halted):
         wait_until(lambda: halted.is_serving)
         assert halted.process is not None
         os.kill(halted.process.pid, signal.SIGSTOP)
@@ -115,7 +158,7 @@ def test_halted_server_is_stopped_too(tmp_path: Path) -> None:
 
 def test_supervisor_ends_when_every_broker_was_stopped_by_someone_else(tmp_path: Path) -> None:
     zookeeper, broker = server(tmp_path, "zookeeper"), server(tmp_path, "broker-1")
-    with Supervised(zookeeper, broker) as supervised:
+    with Running(zookeeper, broker) as supervised:
         wait_until(lambda: broker.is_serving)
         assert broker.process is not None
         os.kill(broker.process.pid, signal.SIGTERM)
@@ -125,13 +168,12 @@ def test_supervisor_ends_when_every_broker_was_stopped_by_someone_else(tmp_path:
 
 def test_each_broker_has_its_own_folder_port_and_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 5, 6})
-    with skip_when_unavailable():
-        zookeeper, *brokers = cluster(tmp_path, 3, port=9192, zookeeper_port=2281, overrides={"num.partitions": "7"})
-    assert zookeeper.settings["clientPort"] == "2281"
-    assert zookeeper.settings["dataDir"] == str(tmp_path / "zookeeper" / "data")
-    assert [broker.core for broker in brokers] == [4, 5, 6]
+    coordination, *brokers = cluster(tmp_path, 3, port=9192, zookeeper_port=2281, overrides={"num.partitions": "7"})
+    assert (coordination.name, coordination.port) == ("coordination", 2281)
+    assert [broker.core for broker in brokers if isinstance(broker, Server)] == [4, 5, 6]
     assert [broker.port for broker in brokers] == [9192, 9193, 9194]
     for broker_id, broker in enumerate(brokers, 1):
+        assert isinstance(broker, Server)
         assert broker.settings["broker.id"] == str(broker_id)
         assert broker.settings["listeners"] == f"PLAINTEXT://127.0.0.1:{9191 + broker_id}"
         assert broker.settings["log.dirs"] == str(tmp_path / f"broker-{broker_id}" / "data")
@@ -139,6 +181,26 @@ def test_each_broker_has_its_own_folder_port_and_core(tmp_path: Path, monkeypatc
         assert broker.settings["num.partitions"] == "7"
         assert broker.settings["offsets.topic.replication.factor"] == "3"
         assert broker.settings["min.insync.replicas"] == "2"
+
+
+def test_zookeeper_server_has_its_data_in_the_folder(tmp_path: Path) -> None:
+    with skip_when_unavailable():
+        zookeeper, *brokers = cluster(tmp_path, 2, zookeeper_port=2281, with_java=True)
+    assert isinstance(zookeeper, Server)
+    assert zookeeper.settings["clientPort"] == "2281"
+    assert zookeeper.settings["dataDir"] == str(tmp_path / "zookeeper" / "data")
+    assert [broker.name for broker in brokers] == ["broker-1", "broker-2"]
+
+
+def test_cluster_of_a_zookeeper_server_is_not_started_without_its_metadata(run: RunTool, tmp_path: Path) -> None:
+    (tmp_path / "zookeeper" / "data").mkdir(parents=True)
+    outcome = run(cluster_start.main, "--data", str(tmp_path))
+    assert outcome == Outcome(
+        1,
+        "",
+        f"The metadata of the cluster in {tmp_path} is that of a ZooKeeper server, in {tmp_path / 'zookeeper'}: start "
+        "it with --java-zookeeper. docs/growing.md says how to move it\n",
+    )
 
 
 def test_what_brokers_inherit_from_the_environment_is_made_their_own(
@@ -160,7 +222,7 @@ def test_what_brokers_inherit_from_the_environment_is_made_their_own(
     ]
     prints = server(tmp_path, "broker-7", f"import os; print(os.environ['JMX_PORT'], flush=True); {PROGRAM}")
     prints.variables = {"JMX_PORT": "7"}
-    with Supervised(prints):
+    with Running(prints):
         wait_until(lambda: prints.is_serving)
     assert prints.log.read_text().startswith("7\nstarted\n")
     assert "metrics 127.0.0.1:7, log" in capsys.readouterr().out
@@ -174,8 +236,9 @@ def test_what_brokers_may_share_is_inherited_as_it_is(variables: dict[str, str])
 def test_brokers_share_cores_if_there_are_too_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     brokers = cluster(tmp_path, 3, zookeeper="zk:2181/chroot")
-    assert [broker.core for broker in brokers] == [None] * 3
+    assert [broker.core for broker in brokers if isinstance(broker, Server)] == [None] * 3
     assert len({broker.port for broker in brokers}) == 3, "free ports differ"
+    assert isinstance(brokers[0], Server)
     assert brokers[0].settings["zookeeper.connect"] == "zk:2181/chroot"
 
 
@@ -185,7 +248,9 @@ def test_brokers_share_cores_if_there_are_too_few(tmp_path: Path, monkeypatch: p
 def test_replication_fits_the_number_of_brokers(
     tmp_path: Path, count: int, replication_factor: str, min_in_sync: str
 ) -> None:
-    settings = cluster(tmp_path, count, zookeeper="zk:2181")[0].settings
+    broker = cluster(tmp_path, count, zookeeper="zk:2181")[0]
+    assert isinstance(broker, Server)
+    settings = broker.settings
     assert settings["default.replication.factor"] == replication_factor
     assert settings["transaction.state.log.replication.factor"] == replication_factor
     assert settings["transaction.state.log.min.isr"] == min_in_sync
@@ -197,6 +262,10 @@ def test_replication_fits_the_number_of_brokers(
         (("-n", "3"), 'Missing required argument "[data]"'),
         (("-n", "0", "--data", "d"), "Cannot start 0 brokers: expected 1 to 100"),
         (("-n", "x", "--data", "d"), "Cannot parse argument 'x' of option n"),
+        (
+            ("--data", "d", "--java-zookeeper", "--zookeeper", "zk:2181"),
+            'Option "[zookeeper]" can\'t be used with option "[java-zookeeper]"',
+        ),
         (("--data", "d", "--override", "a"), "--override expects property=value, found 'a'"),
     ],
 )
@@ -211,4 +280,4 @@ def test_missing_zookeeper_is_reported(run: RunTool, tmp_path: Path, monkeypatch
         raise NoZooKeeperError("no java")
 
     monkeypatch.setattr(cluster_start, "server_command", command)
-    assert run(cluster_start.main, "--data", str(tmp_path)) == Outcome(1, "", "no java\n")
+    assert run(cluster_start.main, "--data", str(tmp_path), "--java-zookeeper") == Outcome(1, "", "no java\n")
