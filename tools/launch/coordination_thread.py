@@ -1,21 +1,19 @@
-"""The coordination server in a thread of the supervisor, as one of the servers that it supervises.
+"""The coordination server in a thread of a tool: of a supervisor, as one of its servers, or of one that reads its tree.
 
 Owns the thread, its event loop, the log and the file. Must not know when the server is started again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from broker.loop.clock import SystemClock
-from controller.coordination.server import CoordinationServer
 from controller.coordination.settings import CoordinationSettings
 
 COORDINATION_FILE: Final = "coordination.sqlite"
@@ -30,15 +28,18 @@ class CoordinationThread:
     name: Final = "coordination"
 
     def __init__(self, folder: Path, host: str, port: int) -> None:
+        """`port` 0 is any free one, which the attribute has after the start."""
         self.folder = folder
         self.port = port
         self.variables: Mapping[str, str] = {}
         self.is_serving = False
+        self.problem = ""
+        """Why the server has ended."""
         self._is_up = False
         self._settings = CoordinationSettings(folder / COORDINATION_FILE, host, port)
         self._thread: threading.Thread | None = None
-        self._stopping: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: Callable[[], object] = _nothing
+        """Makes the running thread end."""
         self._status: int | None = None
 
     @property
@@ -68,8 +69,7 @@ class CoordinationThread:
 
     def stop(self) -> int:
         """Stop the server and return 0."""
-        if self._loop is not None and self._stopping is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._end()
         if self._thread is not None:
             self._thread.join(STOP_TIMEOUT_S)
         return 0
@@ -83,10 +83,13 @@ class CoordinationThread:
         logger = logging.getLogger(_LOGGER)
         logger.addHandler(handler)
         logger.propagate = False
+        import asyncio  # a tool that only prints its help needs no event loop
+
         try:
             asyncio.run(self._serve(started))
-        except Exception:
+        except Exception as error:
             logger.exception("the coordination server ends")
+            self.problem = str(error)
             self._status = _FAILED
         finally:
             logger.removeHandler(handler)
@@ -95,8 +98,12 @@ class CoordinationThread:
                 started.set_result(None)
 
     async def _serve(self, started: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        stopping = self._stopping = asyncio.Event()
+        import asyncio
+
+        from broker.loop.clock import SystemClock
+        from controller.coordination.server import CoordinationServer
+
+        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         failure: list[BaseException] = []
 
         def failed(error: BaseException) -> None:
@@ -105,11 +112,17 @@ class CoordinationThread:
 
         server = CoordinationServer(self._settings, SystemClock(), on_failed=failed)
         await server.start()
+        self.port = server.port
+        self._end = partial(loop.call_soon_threadsafe, stopping.set)
         try:
             started.set_result(None)
             await stopping.wait()
         finally:
-            self._stopping = None
+            self._end = _nothing
             await server.stop()
         if failure:
             raise failure[0]
+
+
+def _nothing() -> None:
+    """No thread runs."""

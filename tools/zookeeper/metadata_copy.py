@@ -1,8 +1,10 @@
-"""metadata-copy: copies a cluster's metadata between ZooKeeper and the embedded store of a single broker.
+"""metadata-copy: copies a cluster's metadata between ZooKeeper, the embedded store of a single broker, and the
+coordination server of a cluster on one machine.
 
 This allows a data directory to change hands: the brokers stop, the metadata is copied, and the other kind of broker
-starts on the same files. Owns which nodes make up a cluster, and the order in which they are written. Must not know
-their contents.
+starts on the same files. The coordination server stops with its cluster: the tool runs it while it copies.
+
+Owns which nodes make up a cluster, and the order in which they are written. Must not know their contents.
 
 The target becomes equal to the source: nodes that the source does not have are deleted. So a target must be new or of
 the same cluster, and no broker may run on either side. Ephemeral nodes and sequential notifications between brokers are
@@ -14,8 +16,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -24,6 +27,7 @@ from controller import paths
 from controller.embedded.sqlite_store import METADATA_FILE
 from controller.state_store import Create, Delete, SetData
 from tools.base.command_line import CommandLine, UsageError, run_tool
+from tools.launch.coordination_thread import COORDINATION_FILE, CoordinationThread
 from tools.zookeeper.znode_trees import (
     Change,
     EmbeddedTree,
@@ -36,6 +40,8 @@ from tools.zookeeper.znode_trees import (
 )
 
 CHANGES_PER_BATCH: Final = 200
+KILLED_BROKERS_S: Final = 10.0
+KILLED_BROKERS_POLL_S: Final = 0.2
 
 _NOTIFICATIONS: Final = (
     paths.CONFIG_CHANGES,
@@ -78,26 +84,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command_line() -> CommandLine:
     line = CommandLine(
         "metadata-copy",
-        "This tool copies the metadata of a cluster between ZooKeeper and the embedded store of a broker that runs "
-        "alone, so that its data directories can be handed from Apache Kafka to Milena and back.",
+        "This tool copies the metadata of a cluster between ZooKeeper, the embedded store of a broker that runs alone, "
+        "and kafka-cluster-start, so that data directories can be handed from Apache Kafka to Milena and back.",
         help_succeeds=True,
     )
     connect = "ZooKeeper's addresses as in zookeeper.connect: host:port,.../chroot."
     folders = f"A broker's log.dirs, separated by commas: each holds a copy of its metadata in {METADATA_FILE}"
+    cluster = "The folder that was --data of kafka-cluster-start, which must be stopped."
     line.add_option("--from-zookeeper", value="urls", help_text=f"Copy from here. {connect}")
+    line.add_option("--from-cluster", value="folder", help_text=f"Copy from here. {cluster}")
     line.add_option("--from-log-dir", value="folders", help_text=f"Copy from here. {folders}; the newest is read.")
     line.add_option("--to-zookeeper", value="urls", help_text=f"Copy to here. {connect}")
+    line.add_option("--to-cluster", value="folder", help_text=f"Copy to here. {cluster}")
     line.add_option("--to-log-dir", value="folders", help_text=f"Copy to here. {folders}; all are written.")
     return line
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
-    for one, other in (("--from-zookeeper", "--from-log-dir"), ("--to-zookeeper", "--to-log-dir")):
-        line.forbid(options, one, other)
-    if not options.from_zookeeper and not options.from_log_dir:
-        raise UsageError("Please specify either --from-zookeeper or --from-log-dir")
-    if not options.to_zookeeper and not options.to_log_dir:
-        raise UsageError("Please specify either --to-zookeeper or --to-log-dir")
+    for side in ("from", "to"):
+        line.forbid(options, f"--{side}-zookeeper", f"--{side}-log-dir", f"--{side}-cluster")
+        line.forbid(options, f"--{side}-log-dir", f"--{side}-cluster")
+    if not (options.from_zookeeper or options.from_log_dir or options.from_cluster):
+        raise UsageError("Please specify either --from-zookeeper, --from-log-dir or --from-cluster")
+    if not (options.to_zookeeper or options.to_log_dir or options.to_cluster):
+        raise UsageError("Please specify either --to-zookeeper, --to-log-dir or --to-cluster")
     try:
         print(_copy(options))
     except (CopyError, TreeError, TreeUnavailableError, ValueError, OSError) as error:
@@ -108,8 +118,11 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 
 def _copy(options: argparse.Namespace) -> str:
     with (
-        _opened(options.from_zookeeper, options.from_log_dir, is_target=False) as (source, source_name),
-        _opened(options.to_zookeeper, options.to_log_dir, is_target=True) as (target, target_name),
+        _opened(options.from_zookeeper, options.from_log_dir, options.from_cluster, is_target=False) as (
+            source,
+            source_name,
+        ),
+        _opened(options.to_zookeeper, options.to_log_dir, options.to_cluster, is_target=True) as (target, target_name),
     ):
         cluster_id = _cluster_id(source)
         if cluster_id is None:
@@ -188,9 +201,15 @@ def _batches(changes: Iterator[Change]) -> Iterator[list[Change]]:
 
 
 @contextmanager
-def _opened(connect: str | None, folder: str | None, *, is_target: bool) -> Iterator[tuple[Tree, str]]:
+def _opened(
+    connect: str | None, folder: str | None, cluster: str | None, *, is_target: bool
+) -> Iterator[tuple[Tree, str]]:
     """Open the tree; also returns its name for messages."""
     tree: Tree
+    if cluster is not None:
+        with _coordination(Path(cluster), is_target=is_target) as (tree, name):
+            yield tree, name
+        return
     if connect is not None:
         name = f"ZooKeeper {connect}"
         tree = open_zookeeper(connect, is_chroot_created=is_target)
@@ -206,6 +225,34 @@ def _opened(connect: str | None, folder: str | None, *, is_target: bool) -> Iter
         if connect is not None:  # a broker with an embedded store locks its files instead
             _refuse_running_brokers(tree, name)
         yield tree, name
+
+
+@contextmanager
+def _coordination(folder: Path, *, is_target: bool) -> Iterator[tuple[Tree, str]]:
+    """Run the coordination server of a stopped cluster, and open its tree."""
+    own = folder / CoordinationThread.name
+    name = str(own / COORDINATION_FILE)
+    if not is_target and not Path(name).exists():
+        raise CopyError(f"{name} does not exist, expected the folder of a cluster of kafka-cluster-start")
+    server = CoordinationThread(own, "127.0.0.1", 0)
+    server.spawn()
+    if server.poll() is not None:
+        raise CopyError(f"{name} cannot be used: {server.problem}. If kafka-cluster-start runs on it, stop it first")
+    try:
+        with closing(open_zookeeper(f"127.0.0.1:{server.port}")) as tree:
+            _wait_for_killed_brokers(tree)
+            _refuse_running_brokers(tree, name)
+            yield tree, name
+    finally:
+        server.stop()
+
+
+def _wait_for_killed_brokers(tree: Tree) -> None:
+    """Return when no broker is registered, or after a while: the sessions of killed brokers end now."""
+    deadline = time.monotonic() + KILLED_BROKERS_S
+    with suppress(MissingNodeError):
+        while tree.children(paths.BROKER_IDS) and time.monotonic() < deadline:
+            time.sleep(KILLED_BROKERS_POLL_S)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from tests.support.manual_clock import ManualClock
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
-from tests.tools.conftest import RunTool
+from tests.tools.conftest import Outcome, RunTool
+from tools.launch.coordination_thread import CoordinationThread
 from tools.zookeeper import metadata_copy
 
 CLUSTER = b'{"version":"1","id":"7ym0r3ycTc-XAnwnQmXzjg"}'
@@ -119,6 +120,37 @@ def test_metadata_survives_a_copy_in_both_directions(
     to_chroot = ("--from-log-dir", str(tmp_path), "--to-zookeeper", f"{server.connect}/a/chroot")
     assert run(metadata_copy.main, *to_chroot).status == 0
     assert zookeeper_tree(client, "/a/chroot") == {f"/a/chroot{path}": data for path, data in NODES.items()}
+
+
+def test_metadata_of_a_cluster_on_one_machine_moves_to_an_ensemble_and_back(
+    run: RunTool, server: ZooKeeperProcess, client: KazooClient, tmp_path: Path
+) -> None:
+    put(client, NODES)
+    cluster = tmp_path / "cluster"
+    to_cluster = run(metadata_copy.main, "--from-zookeeper", server.connect, "--to-cluster", str(cluster))
+    assert to_cluster.status == 0, to_cluster.stderr
+    assert run(metadata_copy.main, "--from-cluster", str(cluster), "--to-log-dir", str(tmp_path)).status == 0
+    assert embedded_tree(tmp_path) == NODES
+    back = run(metadata_copy.main, "--from-cluster", str(cluster), "--to-zookeeper", f"{server.connect}/back")
+    assert back.stdout.startswith("Copied 1 topics of cluster 7ym0r3ycTc-XAnwnQmXzjg from ")
+    assert zookeeper_tree(client, "/back") == {f"/back{path}": data for path, data in NODES.items()}
+
+
+def test_cluster_that_runs_or_does_not_exist_is_not_copied(run: RunTool, tmp_path: Path) -> None:
+    missing = run(metadata_copy.main, "--from-cluster", str(tmp_path), "--to-log-dir", str(tmp_path / "to"))
+    file = tmp_path / "coordination" / "coordination.sqlite"
+    assert missing == Outcome(
+        1, "", f"Error: {file} does not exist, expected the folder of a cluster of kafka-cluster-start\n"
+    )
+    running = CoordinationThread(file.parent, "127.0.0.1", 0)
+    running.spawn()
+    refused = run(metadata_copy.main, "--from-cluster", str(tmp_path), "--to-log-dir", str(tmp_path / "to"))
+    running.stop()
+    assert refused == Outcome(
+        1,
+        "",
+        f"Error: {file} cannot be used: database is locked. If kafka-cluster-start runs on it, stop it first\n",
+    )
 
 
 def test_the_target_becomes_equal_to_the_source(
@@ -292,8 +324,8 @@ def test_empty_source_is_reported(run: RunTool, server: ZooKeeperProcess, client
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--from-log-dir", "a"), "Please specify either --to-zookeeper or --to-log-dir"),
-        (("--to-log-dir", "a"), "Please specify either --from-zookeeper or --from-log-dir"),
+        (("--from-log-dir", "a"), "Please specify either --to-zookeeper, --to-log-dir or --to-cluster"),
+        (("--to-log-dir", "a"), "Please specify either --from-zookeeper, --from-log-dir or --from-cluster"),
         (
             ("--from-log-dir", "a", "--from-zookeeper", "b", "--to-log-dir", "c"),
             'Option "[from-zookeeper]" can\'t be used with option "[from-log-dir]"',
