@@ -107,7 +107,9 @@ class RawClient:
         request = struct.pack(">iqiq", 0, last_zxid, timeout_ms, session) + buffer(password) + read_only
         self.send_frame(request)
         response = self.read_frame()
-        assert response is not None, "the server has closed the connection"
+        if response is None:
+            self.close()
+            raise AssertionError("the server has closed the connection")
         self.timeout_ms, self.session, _ = struct.unpack_from(">iqi", response, 4)
         self.password = response[20:36]
         self.connected = response

@@ -5,6 +5,7 @@ events are equal.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -36,9 +37,7 @@ def ours() -> Iterator[RunningCoordination]:
 )
 def test_histories_look_the_same(seed: int, apache_port: int, ours: RunningCoordination) -> None:
     history = History(seed, STEPS)
-    theirs, own = Observer(apache_port), Observer(ours.port)
-    for number, step in enumerate(history.steps()):
-        expected = theirs.perform(step)
-        assert own.perform(step) == expected, (seed, number, step)
-    theirs.close()
-    own.close()
+    with closing(Observer(apache_port)) as theirs, closing(Observer(ours.port)) as own:
+        for number, step in enumerate(history.steps()):
+            expected = theirs.perform(step)
+            assert own.perform(step) == expected, (seed, number, step)
