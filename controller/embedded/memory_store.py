@@ -1,27 +1,25 @@
 """A state store in memory, independent of the SQLite one: its simple twin in tests, and a store for clusters.
 
-Several `MemoryStore`s are sessions with one `MemoryTree`, as several brokers are with one ZooKeeper.
+Several `MemoryStore`s are sessions with one `MemoryTree`, as several brokers are with one ZooKeeper. The nodes are
+those of the coordination server (`controller.coordination.machine.tree`).
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from controller.coordination.machine.access import OPEN
+from controller.coordination.machine.tree import Transaction, Tree, Znode
 from controller.state_store import (
-    ANY_VERSION,
     DATA_SIZE_MAX,
-    BadVersion,
     Check,
     Create,
     DataTooLarge,
     Delete,
-    NoChildrenForEphemerals,
     Node,
-    NodeExists,
     NoNode,
-    NotEmpty,
     Operation,
     Result,
     SessionExpired,
@@ -32,25 +30,10 @@ from controller.state_store import (
     StoreUnavailable,
     Watch,
     WatchEvent,
-    WatchKind,
-    parent_path,
 )
 from controller.watches import Watches
 
 LATE_TURNS_MAX = 20
-
-
-class _Entry(NamedTuple):
-    data: bytes | None
-    czxid: int
-    mzxid: int
-    ctime_ms: int
-    owner: int
-    version: int = 0
-    child_creates: int = 0
-
-    def stat(self) -> Stat:
-        return Stat(self.version, self.czxid, self.mzxid, self.ctime_ms, self.owner)
 
 
 class Session(Protocol):
@@ -66,96 +49,73 @@ class MemoryTree:
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms
         self.zxid = 0
-        self.entries: dict[str, _Entry] = {"/": _Entry(None, 0, 0, 0, 0)}
-        self._children: dict[str, dict[str, None]] = {"/": {}}
-        self._undo: list[tuple[str, _Entry | None]] = []
+        self._tree = Tree()
         self.sessions: dict[int, Session] = {}
         self.operations = 0
 
+    @property
+    def entries(self) -> dict[str, Znode]:
+        """The nodes by path."""
+        return self._tree.nodes
+
     def children(self, path: str) -> list[str]:
-        return sorted(self._children[path])
+        return self._tree.children(path)
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[Result]:
-        self._undo.clear()
         self.zxid += 1
+        transaction = Transaction(self.zxid, self.now_ms, _anyone)
         results: list[Result] = []
-        changes: list[WatchEvent] = []
         try:
             for operation in operations:
-                results.append(self._do(operation, session_id, changes))  # noqa: PERF401 - its length is the failing index
+                results.append(self._do(operation, session_id, transaction))  # noqa: PERF401 - its length is the failing index
         except StoreError as error:
-            for path, entry in reversed(self._undo):
-                self._put(path, entry)
+            self._tree.roll_back(transaction)
             self.zxid -= 1
             error.index = len(results)
             raise
+        changes = [change.event for change in transaction.changes]
         for store in list(self.sessions.values()):
             store.watches.fire(changes)
         return results
 
-    def _change(self, path: str, entry: _Entry | None) -> None:
-        """Set or delete an entry, so that `apply` can undo it."""
-        self._undo.append((path, self.entries.get(path)))
-        self._put(path, entry)
-
-    def _put(self, path: str, entry: _Entry | None) -> None:
-        if entry is None:
-            del self.entries[path], self._children[path]
-            del self._children[parent_path(path)][_name(path)]
-            return
-        if path not in self.entries:
-            self._children[path] = {}
-            self._children[parent_path(path)][_name(path)] = None
-        self.entries[path] = entry
-
-    def _do(self, operation: Operation, session_id: int, changes: list[WatchEvent]) -> Result:
-        path = operation.path
-        if isinstance(operation, Create):
-            parent = self.entries.get(parent_path(path))
-            if operation.data is not None and len(operation.data) > DATA_SIZE_MAX:
-                raise DataTooLarge(path)
-            if parent is None:
-                raise NoNode(path)
-            if parent.owner:
-                raise NoChildrenForEphemerals(path)
-            if operation.sequential:
-                path += f"{parent.child_creates:010d}"
-            if path in self.entries:
-                raise NodeExists(path)
-            owner = session_id if operation.ephemeral else 0
-            self._change(path, _Entry(operation.data, self.zxid, self.zxid, self.now_ms, owner))
-            self._change(parent_path(path), parent._replace(child_creates=parent.child_creates + 1))
-            changes.append(WatchEvent(WatchKind.CREATED, path))
-            return path
-        entry = self.entries.get(path)
-        if isinstance(operation, SetData) and operation.data is not None and len(operation.data) > DATA_SIZE_MAX:
-            raise DataTooLarge(path)
-        if entry is None:
-            raise NoNode(path)
-        if operation.version not in (ANY_VERSION, entry.version):
-            raise BadVersion(path)
-        if isinstance(operation, SetData):
-            entry = entry._replace(data=operation.data, version=entry.version + 1, mzxid=self.zxid)
-            self._change(path, entry)
-            changes.append(WatchEvent(WatchKind.CHANGED, path))
-            return entry.stat()
-        if isinstance(operation, Delete):
-            if self._children[path]:
-                raise NotEmpty(path)
-            self._change(path, None)
-            changes.append(WatchEvent(WatchKind.DELETED, path))
-        else:
-            assert isinstance(operation, Check)
+    def _do(self, operation: Operation, session_id: int, transaction: Transaction) -> Result:
+        tree, path = self._tree, operation.path
+        match operation:
+            case Create(_, data, ephemeral, sequential):
+                _require_size(path, data)
+                return tree.create(path, data, OPEN, session_id if ephemeral else 0, sequential, transaction)
+            case SetData(_, data, version):
+                _require_size(path, data)
+                tree.set_data(path, data, version, transaction)
+                return stat_of(tree.nodes[path])
+            case Delete(_, version):
+                tree.delete(path, version, transaction)
+            case Check(_, version):
+                tree.check(path, version, transaction)
         return None
 
     def end_session(self, session_id: int) -> None:
         self.sessions.pop(session_id, None)
-        owned = [path for path, entry in self.entries.items() if entry.owner == session_id]
+        owned = self._tree.owned_by(session_id)
         if owned:
             self.apply([Delete(path) for path in owned], session_id)
 
     def dump(self) -> dict[str, bytes | None]:
         return {path: self.entries[path].data for path in sorted(self.entries)}
+
+
+def stat_of(node: Znode) -> Stat:
+    """Return what the port says of a node."""
+    return Stat(node.version, node.czxid, node.mzxid, node.ctime_ms, node.owner)
+
+
+def _anyone(acl: object, permission: int) -> bool:
+    return True
+
+
+def _require_size(path: str, data: bytes | None) -> None:
+    if data is not None and len(data) > DATA_SIZE_MAX:
+        raise DataTooLarge(path)
 
 
 class LateWatches(Watches):
@@ -262,14 +222,14 @@ class MemoryStore(SingleWrites):
         if watch is not None:
             for path in found:
                 self.watches.watch_data(path, watch)
-        return [Node(found[path].data, found[path].stat()) if path in found else None for path in paths]
+        return [Node(found[path].data, stat_of(found[path])) if path in found else None for path in paths]
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         await self._turn()
         if watch is not None:
             self.watches.watch_data(path, watch)
         entry = self.tree.entries.get(path)
-        return None if entry is None else entry.stat()
+        return None if entry is None else stat_of(entry)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         await self._turn()
@@ -294,7 +254,3 @@ class MemoryStore(SingleWrites):
             raise StoreUnavailable("the store is closed")
         if isinstance(self.watches, LateWatches):
             self.watches.call_due()  # before this session reads the changes
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]

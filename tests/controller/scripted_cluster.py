@@ -16,7 +16,7 @@ from base.topic_partition import TopicPartition, partition_name
 from controller import paths
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
-from controller.embedded.memory_store import MemoryStore, MemoryTree
+from controller.embedded.memory_store import MemoryStore, MemoryTree, stat_of
 from controller.events import ElectionType, RebalanceDue
 from controller.model import ApiError, Broker, Endpoint, Leadership
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
@@ -166,7 +166,7 @@ class ScriptedCluster:
 
     async def node(self, path: str) -> Node:
         entry = self.tree.entries[path]
-        return Node(entry.data, entry.stat())
+        return Node(entry.data, stat_of(entry))
 
     async def dump(self) -> dict[str, bytes | None]:
         """Return the data of every node."""

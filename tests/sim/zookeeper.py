@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from controller.embedded.memory_store import MemoryTree
+from controller.embedded.memory_store import MemoryTree, stat_of
 from controller.state_store import (
     Delete,
     Node,
@@ -384,7 +384,7 @@ class SimulatedStore(SingleWrites):
             if watch is not None:
                 for path in found:
                     session.watches.watch_data(path, watch)
-            return [Node(found[path].data, found[path].stat()) if path in found else None for path in paths]
+            return [Node(found[path].data, stat_of(found[path])) if path in found else None for path in paths]
 
         return await self._ask(perform)
 
@@ -393,7 +393,7 @@ class SimulatedStore(SingleWrites):
             if watch is not None:
                 session.watches.watch_data(path, watch)
             entry = self.server.seen_by(session).entries.get(path)
-            return None if entry is None else entry.stat()
+            return None if entry is None else stat_of(entry)
 
         return await self._ask(perform)
 

@@ -102,8 +102,8 @@ class Tree:
         return sorted(self._children[path])
 
     def owned_by(self, session_id: int) -> list[str]:
-        """Return the paths of a session's ephemeral nodes, sorted."""
-        return sorted(self._nodes_of.get(session_id, ()))
+        """Return the paths of a session's ephemeral nodes, in the order of their creation."""
+        return list(self._nodes_of.get(session_id, ()))
 
     def stat(self, path: str) -> Stat:
         """Return the metadata of a node that exists."""
@@ -146,13 +146,14 @@ class Tree:
         above = parent_path(path)
         parent = self._require(above, path)
         _require_permission(parent, Permission.CREATE, path, within)
+        asked = path
         if sequential:
             path += f"{parent.child_creates:0{SEQUENCE_DIGITS}d}"
         require_valid(path)
         if path in self.nodes:
             raise NodeExists(path)
         if parent.owner:
-            raise NoChildrenForEphemerals(path)
+            raise NoChildrenForEphemerals(asked)
         zxid, now_ms = within.zxid, within.now_ms
         self._change(path, Znode(data, acl, zxid, zxid, zxid, now_ms, now_ms, owner), within)
         self._change(above, parent._replace(pzxid=zxid, child_creates=parent.child_creates + 1), within)
