@@ -46,11 +46,7 @@ class CoordinationServer:
     """`on_failed(error)` is called once if the server cannot go on; it is stopped then, but for `stop`."""
 
     def __init__(
-        self,
-        settings: CoordinationSettings,
-        clock: Clock,
-        *,
-        on_failed: Callable[[BaseException], None] = lambda error: None,
+        self, settings: CoordinationSettings, clock: Clock, *, on_failed: Callable[[BaseException], None]
     ) -> None:
         self._settings = settings
         self._clock = clock

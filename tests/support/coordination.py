@@ -27,7 +27,8 @@ class RunningCoordination:
     def __init__(self, thread: LoopThread, settings: CoordinationSettings) -> None:
         self._thread = thread
         self.settings = settings
-        self.server = CoordinationServer(settings, SystemClock())
+        self.failures: list[BaseException] = []
+        self.server = CoordinationServer(settings, SystemClock(), on_failed=self.failures.append)
         self.port = 0
 
     def start(self) -> Self:
@@ -35,7 +36,7 @@ class RunningCoordination:
             **{name: getattr(self.settings, name) for name in self.settings.__slots__ if name != "port"},  # type: ignore[attr-defined]
             port=self.port,
         )
-        self.server = CoordinationServer(settings, SystemClock())
+        self.server = CoordinationServer(settings, SystemClock(), on_failed=self.failures.append)
         self._thread.run(self.server.start())
         self.port = self.server.port
         return self

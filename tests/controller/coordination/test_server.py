@@ -313,6 +313,7 @@ def test_nothing_is_acknowledged_that_is_not_on_the_disk(
     client.send(SET_DATA, string("/kept") + buffer(b"y") + struct.pack(">i", -1))
     assert client.read() is None, "the server fails"
     assert reader.read() is None
+    assert [str(error) for error in server.failures] == ["database or disk is full"]
     assert "coordination.sqlite cannot be written" in caplog.text
     monkeypatch.setattr(tree_file.TreeFile, "write", original)
     server.stop()
