@@ -47,11 +47,20 @@ def kafka_topic(kafka_broker: Broker, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def kafka_cluster() -> Iterator[Callable[..., Cluster]]:
-    """A function that starts a cluster: `kafka_cluster(3)`. The clusters end with the test."""
+def kafka_cluster() -> Iterator[Callable[..., Any]]:
+    """A function that starts a cluster: `kafka_cluster(3)`. The clusters end with the test.
+
+    Each broker has a process of its own, which a test can kill, pause and isolate (`ProcessCluster`). With
+    `in_process=True` all brokers share one process, which starts sooner (`Cluster`).
+    """
     from contextlib import ExitStack
 
-    from milena_broker.testing import Cluster
+    from milena_broker.testing import Cluster, ProcessCluster
 
     with ExitStack() as stack:
-        yield lambda brokers, *arguments, **options: stack.enter_context(Cluster(brokers, *arguments, **options))
+
+        def start(brokers: int = 3, *arguments: Any, in_process: bool = False, **options: Any) -> Cluster:
+            kind = Cluster if in_process else ProcessCluster
+            return stack.enter_context(kind(brokers, *arguments, **options))
+
+        yield start

@@ -158,6 +158,14 @@ class CoordinationServer:
             connection.hold(_size(self._coordinator.effects[-1]))
         self._commit_soon()
 
+    def end_session_of(self, path: str) -> None:
+        """End the session that owns a node, if there is one, as if its timeout had passed: its client is known to be
+        dead.
+        """
+        assert self._coordinator is not None
+        self._coordinator.end_session_of(path, self._now())
+        self._commit_soon()
+
     def four_letter_word(self, word: str) -> str:
         return response(word, self._state)
 

@@ -14,5 +14,6 @@ work.
 """
 
 from milena_broker.testing.broker import Broker, BrokerError, Cluster, Record
+from milena_broker.testing.process_cluster import ClusterBroker, ProcessCluster
 
-__all__ = ["Broker", "BrokerError", "Cluster", "Record"]
+__all__ = ["Broker", "BrokerError", "Cluster", "ClusterBroker", "ProcessCluster", "Record"]

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from milena_broker.testing.control import Control, NoResponseError
-from milena_broker.testing.nursery import HostProcess, NurseryError, new_host
+from milena_broker.testing.nursery import NurseryError, new_host
 from milena_broker.testing.rows import batches_of, rows_of_file
 
 START_TIMEOUT_S = 60.0
@@ -34,6 +34,57 @@ _LOG_LINES = 20
 
 class BrokerError(Exception):
     """The broker did not start, does not respond, or refused a command. The text names the reason."""
+
+
+class HostedProcess:
+    """A process that hosts brokers, and its commands. Methods raise BrokerError."""
+
+    def __init__(self, log: Path, *, with_cluster: bool = False) -> None:
+        """Start it; `with_cluster` prepares it to be one of several processes of a cluster."""
+        self._log = log
+        try:
+            self._host = new_host(log, with_cluster=with_cluster)
+        except NurseryError as error:
+            raise BrokerError(str(error)) from error
+        self._control = Control(self._host.control)
+        self._in_order = threading.Lock()
+        self.has_ended = False
+        """Whether it has not responded as a process that lives does; what is left to do is `kill`."""
+
+    @property
+    def pid(self) -> int:
+        return self._host.pid
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._host.send_signal(number)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL; return when it has ended."""
+        self._host.kill()
+
+    def exchange(self, message: Mapping[str, object], timeout_s: float) -> Any:
+        """Send a command and return its result."""
+        with self._in_order:
+            try:
+                response = self._control.exchange(message, timeout_s)
+            except NoResponseError:
+                raise BrokerError(f"no response within {timeout_s:.3g} s{self._log_tail()}") from None
+            except TimeoutError as error:
+                self.has_ended = True  # a part of the command was sent
+                raise BrokerError(f"the broker reads no command within {timeout_s:g} s{self._log_tail()}") from error
+            except OSError as error:
+                self.has_ended = True
+                raise BrokerError(f"the broker has ended{self._log_tail()}") from error
+        if "error" in response:
+            raise BrokerError(response["error"])
+        return response["result"]
+
+    def _log_tail(self) -> str:
+        try:
+            lines = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        except OSError:
+            return ""
+        return "; its log ends:\n" + "\n".join(lines) if lines else ""
 
 
 class Record(NamedTuple):
@@ -96,8 +147,7 @@ class Cluster:
         self._kept_folder = None if folder is None else Path(folder)
         self._ports = [0] * brokers
         self._folder: Path | None = None
-        self._process: HostProcess | None = None
-        self._control: Control | None = None
+        self._process: HostedProcess | None = None
         self._lock = threading.Lock()
         self._is_paused = False
 
@@ -134,7 +184,7 @@ class Cluster:
 
     def kill(self) -> None:
         """End the process with SIGKILL, as a crash would. The data stays until `stop`, for `restart`."""
-        process, self._process, self._control, self._is_paused = self._process, None, None, False
+        process, self._process, self._is_paused = self._process, None, False
         if process is not None:
             process.kill()
 
@@ -191,7 +241,7 @@ class Cluster:
     @property
     def pid(self) -> int:
         """The id of the process."""
-        return self._running().pid
+        return self._host_process().pid
 
     @property
     def log(self) -> Path:
@@ -278,17 +328,15 @@ class Cluster:
 
     def _spawn(self) -> None:
         assert self._folder is not None
-        try:
-            self._process = new_host(self.log)
-        except NurseryError as error:
-            raise BrokerError(str(error)) from error
-        self._control = Control(self._process.control)
+        self._process = HostedProcess(self.log)
         self._ports = self._exchange(
             {
                 "folder": str(self._folder),
                 "is_temporary": self._kept_folder is None,
-                "brokers": self._count,
+                "brokers": list(range(self._count)),
                 "ports": self._ports,
+                "cluster_size": self._count,
+                "coordination": None,
                 "settings": self._settings,
             },
             START_TIMEOUT_S,
@@ -301,36 +349,21 @@ class Cluster:
             return self._exchange({"command": command, "arguments": arguments}, response_timeout_s)
 
     def _exchange(self, message: Mapping[str, object], timeout_s: float) -> Any:
-        if self._control is None:
-            raise BrokerError("the broker is not running")
+        process = self._host_process()
         try:
-            response = self._control.exchange(message, timeout_s)
-        except NoResponseError:
-            raise BrokerError(f"no response within {timeout_s:.3g} s{self._log_tail()}") from None
-        except TimeoutError as error:
-            self.kill()  # a part of the command was sent
-            raise BrokerError(f"the broker reads no command within {timeout_s:g} s{self._log_tail()}") from error
-        except OSError as error:
-            self.kill()
-            raise BrokerError(f"the broker has ended{self._log_tail()}") from error
-        if "error" in response:
-            raise BrokerError(response["error"])
-        return response["result"]
+            return process.exchange(message, timeout_s)
+        except BrokerError:
+            if process.has_ended:
+                self.kill()
+            raise
 
-    def _running(self) -> HostProcess:
+    def _host_process(self) -> HostedProcess:
         if self._process is None:
             raise BrokerError("the broker is not running")
         return self._process
 
     def _signal(self, number: signal.Signals) -> None:
-        self._running().send_signal(number)
-
-    def _log_tail(self) -> str:
-        try:
-            lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-        except (OSError, BrokerError):
-            return ""
-        return "; its log ends:\n" + "\n".join(lines) if lines else ""
+        self._host_process().send_signal(number)
 
 
 class Broker(Cluster):

@@ -19,6 +19,8 @@ from pathlib import Path
 from milena_broker.commands import modules
 
 START_TIMEOUT_S = 60.0
+ALONE, CLUSTER = b"a", b"c"
+"""The first byte of a request: which modules the process needs."""
 _PID_SIZE_MAX = 32
 
 
@@ -75,12 +77,13 @@ class _Nursery:
         self._requests.settimeout(START_TIMEOUT_S)
         atexit.register(self.end)
 
-    def new_host(self, log: Path) -> HostProcess:
+    def new_host(self, log: Path, *, with_cluster: bool) -> HostProcess:
         """Start a process that waits for its order. Raises NurseryError."""
+        request = (CLUSTER if with_cluster else ALONE) + os.fsencode(log)
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                socket.send_fds(self._requests, [os.fsencode(log)], [theirs.fileno()])
+                socket.send_fds(self._requests, [request], [theirs.fileno()])
             reply = self._requests.recv(_PID_SIZE_MAX)
             return HostProcess(int(reply), ours)
         except (OSError, ValueError) as error:
@@ -108,10 +111,13 @@ _lock = threading.Lock()
 _nursery: _Nursery | None = None
 
 
-def new_host(log: Path) -> HostProcess:
-    """Start the process of a broker, and the process that starts brokers before the first. Raises NurseryError."""
+def new_host(log: Path, *, with_cluster: bool = False) -> HostProcess:
+    """Start the process of a broker, and the process that starts brokers before the first. Raises NurseryError.
+
+    `with_cluster` first imports what the processes of a cluster use beside.
+    """
     global _nursery  # noqa: PLW0603 - one for this process, like the process itself
     with _lock:
         if _nursery is None or not _nursery.is_usable:
             _nursery = _Nursery()
-        return _nursery.new_host(log)
+        return _nursery.new_host(log, with_cluster=with_cluster)

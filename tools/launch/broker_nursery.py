@@ -13,6 +13,8 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from milena_broker.testing.nursery import CLUSTER
+
 MESSAGE_SIZE_MAX = 64 << 10
 
 
@@ -28,15 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.freeze()  # shared with the children, as long as no collection writes into it
     requests = socket.socket(fileno=int(descriptor))
     while True:
-        # A request is the path of the log file, with the socket of the new broker.
-        path, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_SIZE_MAX, 1)
+        # A request is a byte and the path of the log file, with the socket of the new broker.
+        request, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_SIZE_MAX, 1)
         if not descriptors:
             return 0
+        if request[:1] == CLUSTER:
+            broker_host.preload_cluster()
+            gc.freeze()
         pid = os.fork()
         if pid == 0:
             requests.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _log_to(path)
+            _log_to(request[1:])
             return broker_host.main([str(descriptors[0])])
         os.close(descriptors[0])
         requests.sendall(b"%d\n" % pid)

@@ -262,11 +262,20 @@ class Coordinator:
             session = self.sessions.get(session_id)
             assert session is not None
             self.effects.append(Expired(session_id, session.timeout_ms))
-            self._end_session(session_id, now)
-            connection = self._by_session.get(session_id)
-            if connection is not None:
-                self._close(connection.number, "its session has expired")
-                self.disconnected(connection.number)
+            self._expire(session_id, now)
+
+    def end_session_of(self, path: str, now: Now) -> None:
+        """End the session that owns a node, if there is one: its client is known to be dead."""
+        node = self.tree.nodes.get(path)
+        if node is not None and node.owner:
+            self._expire(node.owner, now)
+
+    def _expire(self, session_id: int, now: Now) -> None:
+        self._end_session(session_id, now)
+        connection = self._by_session.get(session_id)
+        if connection is not None:
+            self._close(connection.number, "its session has expired")
+            self.disconnected(connection.number)
 
     def _end_session(self, session_id: int, now: Now) -> None:
         """Delete the session and its nodes, in one transaction."""
