@@ -137,7 +137,8 @@ class ProcessCluster(Cluster):
         folder: str | Path | None = None,
     ) -> None:
         """See `Cluster`."""
-        super().__init__(brokers, {**CLUSTER_SETTINGS, **(settings or {})}, topics=topics, seed=seed, folder=folder)
+        own = {**CLUSTER_SETTINGS, **_internal_replication(brokers), **(settings or {})}
+        super().__init__(brokers, own, topics=topics, seed=seed, folder=folder)
         self._brokers = [ClusterBroker(broker_id, self) for broker_id in range(brokers)]
         self._doors: list[int] = []
 
@@ -265,6 +266,16 @@ class ProcessCluster(Cluster):
         """Let commands use a broker no more, and end its session if it is dead."""
         if self._process is not None:
             self._call("left", broker_id=broker.broker_id, is_dead=is_dead)
+
+
+def _internal_replication(brokers: int) -> Mapping[str, str]:
+    """Return settings with which internal topics can be created, and used, when one broker is dead already."""
+    copies = str(min(max(brokers - 1, 1), 3))
+    return {
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": "1",
+    }
 
 
 def _all(calls: Iterable[Callable[[], object]]) -> None:

@@ -41,3 +41,14 @@ def test_a_cluster_goes_on_without_one_of_its_brokers(kafka_cluster):
     cluster.stop_broker(0)
     assert cluster.produce("orders", ["one", "two"]) == 2
     assert len(cluster.consume("orders", 2)) == 2
+
+
+def test_orders_are_totalled_after_the_crash_of_a_leader(kafka_cluster):
+    cluster = kafka_cluster(3)
+    for topic in ("orders", "totals"):  # three replicas need three brokers
+        cluster.create_topic(topic, configs={"min.insync.replicas": 2})
+    cluster.produce("orders", [{"customer": "ann", "amount": 10}])
+    cluster.leader_of("orders").kill()
+    assert total_orders(cluster.bootstrap_servers, "orders", "totals") == 1
+    (record,) = cluster.consume("totals", 1)
+    assert record.json() == {"total": 10}
