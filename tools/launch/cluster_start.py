@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from base import properties
+from controller.paths import BROKER_IDS
 from protocol.errors import KafkaError
 from tools.base.command_line import CommandLine, StopRequest, UsageError, run_tool
 from tools.client.admin_client import AdminClient, CallTimedOut
@@ -189,6 +190,11 @@ def _command_line() -> CommandLine:
         help_text="Use this ensemble of ZooKeeper, as host:port,.../chroot.",
     )
     line.add_flag("--java-zookeeper", help_text="Start a ZooKeeper server, which needs Java.")
+    line.add_flag(
+        "--wait-for-sessions",
+        help_text="Let the session of a broker that has died time out, as it does if its machine dies, before its "
+        "partitions get new leaders.",
+    )
     line.add_option(
         "--override",
         value="property=value",
@@ -218,7 +224,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     with StopRequest() as stop:
-        supervisor = Supervisor(servers)
+        supervisor = Supervisor(servers, _ignore if options.wait_for_sessions else session_ender(servers))
         try:
             supervisor.run(lambda: stop.is_made)
         finally:
@@ -377,11 +383,33 @@ def _serves(broker_id: int, port: int) -> bool:
     return broker_id in known and view.controller_id in known
 
 
+def session_ender(servers: Sequence[Supervised]) -> Callable[[str], None]:
+    """Return a function that ends the session of a broker whose process has ended.
+
+    Its partitions get new leaders immediately, and not after the timeout of the session. Only a parent knows that a
+    process is dead, and not slow; so no session of a living broker is ended. An ensemble of ZooKeeper waits.
+    """
+    coordinators = [server for server in servers if isinstance(server, CoordinationThread)]
+    ids = {server.name: server.settings.get("broker.id") for server in servers if isinstance(server, Server)}
+
+    def end_session(name: str) -> None:
+        broker_id = ids.get(name)
+        for coordinator in coordinators if broker_id is not None else ():
+            coordinator.end_session_of(f"{BROKER_IDS}/{broker_id}")
+
+    return end_session
+
+
+def _ignore(name: str) -> None:
+    """Leave the session of a dead broker alone."""
+
+
 class Supervisor:
     """Starts, watches and stops the processes; prints a line for each event."""
 
-    def __init__(self, servers: Sequence[Supervised]) -> None:
-        """`servers` are in the order of their start."""
+    def __init__(self, servers: Sequence[Supervised], on_ended: Callable[[str], None]) -> None:
+        """`servers` are in the order of their start. `on_ended(name)` is called when a process has ended by itself."""
+        self._on_ended = on_ended
         self._servers = {server.name: server for server in servers}
         self._supervision = Supervision(list(self._servers))
         self._coordinators = [name for name in self._servers if name in (ZOOKEEPER, CoordinationThread.name)]
@@ -431,6 +459,7 @@ class Supervisor:
         for name, server in self._servers.items():
             if (status := server.poll()) is None:
                 continue
+            self._on_ended(name)
             delay_s = self._supervision.ended(name, status, time.monotonic())
             outlook = "is not started again" if delay_s is None else f"starts again in {delay_s:g} s"
             _report(f"{name} {_end_text(status)} and {outlook}; log {server.log}")

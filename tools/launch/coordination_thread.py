@@ -40,6 +40,7 @@ class CoordinationThread:
         self._thread: threading.Thread | None = None
         self._end: Callable[[], object] = _nothing
         """Makes the running thread end."""
+        self._end_session_of: Callable[[str], object] = _nothing
         self._status: int | None = None
 
     @property
@@ -76,6 +77,10 @@ class CoordinationThread:
 
     def kill(self) -> None:
         self.stop()
+
+    def end_session_of(self, path: str) -> None:
+        """End the session that owns a node, if there is one. Its client must be dead."""
+        self._end_session_of(path)
 
     def _run(self, started: Future[None]) -> None:
         handler = logging.FileHandler(self.log, encoding="utf-8")
@@ -114,15 +119,16 @@ class CoordinationThread:
         await server.start()
         self.port = server.port
         self._end = partial(loop.call_soon_threadsafe, stopping.set)
+        self._end_session_of = lambda path: loop.call_soon_threadsafe(server.end_session_of, path)
         try:
             started.set_result(None)
             await stopping.wait()
         finally:
-            self._end = _nothing
+            self._end = self._end_session_of = _nothing
             await server.stop()
         if failure:
             raise failure[0]
 
 
-def _nothing() -> None:
+def _nothing(*arguments: object) -> None:
     """No thread runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -14,13 +15,16 @@ from typing import Self
 
 import pytest
 
+from tests.support.coordination import RawClient, buffer, string
 from tests.support.parts import skip_when_unavailable
 from tests.tools.conftest import Outcome, RunTool
 from tools.launch import cluster_start
-from tools.launch.cluster_start import Server, Supervised, Supervisor, cluster, own_variables
+from tools.launch.cluster_start import Server, Supervised, Supervisor, cluster, own_variables, session_ender
 from tools.launch.zookeeper_jars import NoZooKeeperError
 
 DEADLINE_S = 30.0
+CREATE, PING = 1, 11
+EPHEMERAL = 1
 # A server that reports its start and every signal in its log, and ends with status 0 on SIGTERM.
 PROGRAM = """
 import os, signal, sys
@@ -48,7 +52,8 @@ class Running:
     """A supervisor in a thread."""
 
     def __init__(self, *servers: Supervised) -> None:
-        self.supervisor = Supervisor(servers)
+        self.ended: list[str] = []
+        self.supervisor = Supervisor(servers, self.ended.append)
         self._is_stopped = False
         self._thread = threading.Thread(target=self.supervisor.run, args=(lambda: self._is_stopped,))
 
@@ -87,12 +92,13 @@ def test_end_names_the_signal_also_of_a_jvm_that_handled_it(status: int, text: s
 
 def test_servers_are_started_restarted_and_stopped_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     servers = [server(tmp_path, name) for name in ("zookeeper", "broker-1", "broker-2")]
-    with Running(*servers):
+    with Running(*servers) as running:
         wait_until(lambda: all(each.is_serving for each in servers))
         process = servers[1].process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         wait_until(lambda: servers[1].log.read_text() == "started\nstarted\n" and servers[1].is_serving)
+    assert running.ended == ["broker-1"], "those that the supervisor stops are not reported"
     lines = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines()]
     assert "bootstrap.servers=127.0.0.1:1,127.0.0.1:1" in lines
     (death,) = [line for line in lines if "SIGKILL" in line]
@@ -139,6 +145,34 @@ def test_coordination_server_that_cannot_start_is_started_again(
     lines = capsys.readouterr().out
     assert f"coordination ended with status 1 and starts again in 1 s; log {coordination.log}" in lines
     assert lines.index("coordination serves") < lines.index("broker-1 starts")
+
+
+def test_session_of_a_dead_broker_is_ended_and_no_other(tmp_path: Path) -> None:
+    coordination, *brokers = cluster(tmp_path, 2)
+    end_session = session_ender([coordination, *brokers])
+    coordination.spawn()
+    try:
+        clients = [RawClient(coordination.port) for _ in brokers]
+        for path in ("/brokers", "/brokers/ids"):
+            _create(clients[0], path, 0)
+        for broker_id, client in enumerate(clients, 1):
+            _create(client, f"/brokers/ids/{broker_id}", EPHEMERAL)
+        end_session("broker-1")
+        assert clients[0].read() is None
+        assert clients[1].ask(PING, xid=-2)[-1].error == 0
+        end_session("broker-1")
+        end_session("coordination")
+        assert clients[1].ask(PING, xid=-2)[-1].error == 0
+        for client in clients:
+            client.close()
+    finally:
+        coordination.stop()
+    end_session("broker-2")
+
+
+def _create(client: RawClient, path: str, flags: int) -> None:
+    acl = struct.pack(">ii", 1, 31) + string("world") + string("anyone")
+    assert client.ask(CREATE, string(path) + buffer(b"") + acl + struct.pack(">i", flags))[-1].error == 0
 
 
 def _four_letter_word(port: int, word: bytes) -> bytes:
