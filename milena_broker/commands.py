@@ -40,6 +40,7 @@ def modules() -> Path:
 server_start = partial(run, "tools.launch.server_start")
 server_stop = partial(run, "tools.launch.server_stop")
 cluster_start = partial(run, "tools.launch.cluster_start")
+coordination_server_start = partial(run, "tools.launch.coordination_server_start")
 acls = partial(run, "tools.admin.acls")
 delegation_tokens = partial(run, "tools.admin.delegation_tokens")
 certs = partial(run, "tools.launch.certs")

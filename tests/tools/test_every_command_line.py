@@ -45,6 +45,7 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-check": Tool(("--config",), "config requires an argument", without_arguments=None),
     "kafka-client-metrics": Tool(("--list",), "[bootstrap-server]", (*AT, "--list")),
     "kafka-cluster": Tool(("cluster-id",), "[bootstrap-server]", ("cluster-id", *AT)),
+    "coordination-server-start": Tool(("--port", "0"), 'Missing required argument "[data]"', without_arguments=None),
     "kafka-cluster-start": Tool(("-n",), "n requires an argument", without_arguments=None),
     "kafka-configs": Tool(("--describe", "--topic", "t"), "[bootstrap-server]", (*AT, "--describe", "--topic", "t")),
     "kafka-console-consumer": Tool(AT, "--topic", (*AT, "--topic", "t")),
@@ -103,6 +104,7 @@ def test_every_tool_has_a_row() -> None:
 
 
 HELP_SUCCEEDS = {
+    "coordination-server-start",
     "kafka-check", "kafka-cluster", "kafka-cluster-start", "kafka-features", "kafka-lag", "kafka-metadata-quorum",
     "kafka-monitor",
     "kafka-producer-perf-test", "kafka-server-start", "kafka-storage", "kafka-transactions",

@@ -16,6 +16,7 @@ def test_every_launcher_of_a_tool_is_a_console_script() -> None:
     launchers = {name for name in names if not name.endswith(".sh")}
     assert {f"{name}.sh" for name in launchers} == names - launchers
     assert set(SCRIPTS) == launchers - LAUNCHER_ALONE - set(missing.TOOLS) | {
+        "coordination-server-start",
         "metadata-copy",
         "milena-certs",
         "milena-completion",
