@@ -16,6 +16,7 @@ from controller.coordination.machine.coordinator import Changes
 from controller.coordination.machine.sessions import StoredSession
 from controller.coordination.machine.tree import Znode
 from controller.embedded.sqlite_file import open_database
+from controller.state_store import StoreUnavailable
 
 APPLICATION_ID: Final = 0x4D4C4E43  # "MLNC": identifies the file among SQLite databases
 SCHEMA_VERSION: Final = 1
@@ -51,6 +52,10 @@ class TreeFile:
     def __init__(self, path: Path) -> None:
         """Open the file. Raises what `open_database` raises."""
         self._connection = open_database(path, SCHEMA_VERSION, {0: _SCHEMA}, is_checked=True)
+        (application_id,) = self._connection.execute("PRAGMA application_id").fetchone()
+        if application_id != APPLICATION_ID:
+            self._connection.close()
+            raise StoreUnavailable(f"{path}: the database belongs to another application, {application_id:#x}")
         self.zxid, self.last_session_id = self._connection.execute("SELECT zxid, session_id FROM last").fetchone()
 
     def close(self) -> None:
