@@ -44,6 +44,9 @@ class RunningCoordination:
     def stop(self) -> None:
         self._thread.run(self.server.stop())
 
+    kill = stop
+    """As of a process; what was acknowledged is on the disk in either case."""
+
     @property
     def connect(self) -> str:
         """The value of `zookeeper.connect`."""

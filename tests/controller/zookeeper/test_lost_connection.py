@@ -25,17 +25,26 @@ from controller.state_store import (
 )
 from controller.zookeeper.settings import ZooKeeperSettings
 from controller.zookeeper.store import ZooKeeperStore
+from tests.support.coordination import RunningCoordination
 from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.support.zookeeper_proxy import Cut, ZooKeeperProxy, zookeeper_proxy
 
+AnyServer = ZooKeeperProcess | RunningCoordination
 SESSION_TIMEOUT_MS = 4_000
 REQUESTS_OF_PROGRAM = 20
 
 
+@pytest.fixture(params=["zookeeper_server", pytest.param("coordination_server", marks=pytest.mark.soak)])
+def server(request: pytest.FixtureRequest) -> AnyServer:
+    """A ZooKeeper server, and the coordination server."""
+    found: AnyServer = request.getfixturevalue(request.param)
+    return found
+
+
 @asynccontextmanager
 async def _opened(
-    server: ZooKeeperProcess, *, max_in_flight: int = 10, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    server: AnyServer, *, max_in_flight: int = 10, session_timeout_ms: int = SESSION_TIMEOUT_MS
 ) -> AsyncIterator[tuple[ZooKeeperStore, ZooKeeperProxy]]:
     """Open a store behind a proxy, below a chroot of its own."""
     async with zookeeper_proxy(server.port) as proxy:
@@ -54,7 +63,7 @@ async def _opened(
 
 
 @asynccontextmanager
-async def _other(server: ZooKeeperProcess, store: ZooKeeperStore) -> AsyncIterator[ZooKeeperStore]:
+async def _other(server: AnyServer, store: ZooKeeperStore) -> AsyncIterator[ZooKeeperStore]:
     """Open another session with the same tree, without the proxy."""
     other = ZooKeeperStore(ZooKeeperSettings(server.connect + store._settings.chroot))
     await other.open()
@@ -113,8 +122,8 @@ async def _program(store: StateStore) -> list[object]:
 
 
 @pytest.fixture
-async def uncut(zookeeper_server: ZooKeeperProcess) -> list[object]:
-    async with _opened(zookeeper_server) as (store, proxy):
+async def uncut(server: AnyServer) -> list[object]:
+    async with _opened(server) as (store, proxy):
         before = proxy.requests
         seen = await _program(store)
         assert proxy.requests - before == REQUESTS_OF_PROGRAM
@@ -124,9 +133,9 @@ async def uncut(zookeeper_server: ZooKeeperProcess) -> list[object]:
 @pytest.mark.parametrize("where", Cut)
 @pytest.mark.parametrize("request_number", range(REQUESTS_OF_PROGRAM))
 async def test_caller_does_not_see_a_connection_that_is_cut(
-    request_number: int, where: Cut, zookeeper_server: ZooKeeperProcess, uncut: list[object]
+    request_number: int, where: Cut, server: AnyServer, uncut: list[object]
 ) -> None:
-    async with _opened(zookeeper_server) as (store, proxy):
+    async with _opened(server) as (store, proxy):
         session = store.session_id
         proxy.cut_at(proxy.requests + request_number, where)
         seen = await _program(store)
@@ -138,11 +147,11 @@ async def test_caller_does_not_see_a_connection_that_is_cut(
 @pytest.mark.parametrize("where", Cut)
 @pytest.mark.parametrize("max_in_flight", [1, 3, 10])
 async def test_pipelined_operations_keep_their_order_over_cuts(
-    max_in_flight: int, where: Cut, zookeeper_server: ZooKeeperProcess
+    max_in_flight: int, where: Cut, server: AnyServer
 ) -> None:
     depth = 20
     paths = ["".join(f"/{index}" for index in range(length + 1)) for length in range(depth)]
-    async with _opened(zookeeper_server, max_in_flight=max_in_flight) as (store, proxy):
+    async with _opened(server, max_in_flight=max_in_flight) as (store, proxy):
         await store.create("/n", b"")
         for offset in (0, 3, 4, 11, 17):
             proxy.cut_at(proxy.requests + offset, where)
@@ -155,8 +164,8 @@ async def test_pipelined_operations_keep_their_order_over_cuts(
 
 
 @pytest.mark.parametrize("where", Cut)
-async def test_conditional_writes_to_one_node_are_applied_once(where: Cut, zookeeper_server: ZooKeeperProcess) -> None:
-    async with _opened(zookeeper_server, max_in_flight=1) as (store, proxy):
+async def test_conditional_writes_to_one_node_are_applied_once(where: Cut, server: AnyServer) -> None:
+    async with _opened(server, max_in_flight=1) as (store, proxy):
         await store.create("/n", b"")
         for offset in (0, 3, 4, 11, 17):
             proxy.cut_at(proxy.requests + offset, where)
@@ -166,9 +175,9 @@ async def test_conditional_writes_to_one_node_are_applied_once(where: Cut, zooke
 
 
 async def test_watches_fire_for_what_changed_while_the_connection_was_lost(
-    zookeeper_server: ZooKeeperProcess,
+    server: AnyServer,
 ) -> None:
-    async with _opened(zookeeper_server) as (store, proxy), _other(zookeeper_server, store) as other:
+    async with _opened(server) as (store, proxy), _other(server, store) as other:
         await other.multi([Create(path) for path in ("/changed", "/deleted", "/reborn", "/same", "/parent", "/quiet")])
         seen: list[tuple[str, str]] = []
 
@@ -205,8 +214,8 @@ async def test_watches_fire_for_what_changed_while_the_connection_was_lost(
         assert sorted(seen) == [("changed", "/same"), ("children", "/quiet"), ("created", "/absent")]
 
 
-async def test_second_execution_is_not_taken_for_another_sessions_write(zookeeper_server: ZooKeeperProcess) -> None:
-    async with _opened(zookeeper_server) as (store, proxy), _other(zookeeper_server, store) as other:
+async def test_second_execution_is_not_taken_for_another_sessions_write(server: AnyServer) -> None:
+    async with _opened(server) as (store, proxy), _other(server, store) as other:
         await other.create("/a", b"same")
         await store.exists("/a")
         proxy.cut_at(proxy.requests, Cut.RESPONSE)
@@ -218,8 +227,8 @@ async def test_second_execution_is_not_taken_for_another_sessions_write(zookeepe
         assert proxy.cuts == 2
 
 
-async def test_waiting_operations_fail_when_the_session_expires(zookeeper_server: ZooKeeperProcess) -> None:
-    async with _opened(zookeeper_server) as (store, proxy):
+async def test_waiting_operations_fail_when_the_session_expires(server: AnyServer) -> None:
+    async with _opened(server) as (store, proxy):
         await store.create("/e", ephemeral=True)
         first_session = store.session_id
         expired: list[bool] = []
@@ -229,7 +238,7 @@ async def test_waiting_operations_fail_when_the_session_expires(zookeeper_server
         proxy.refuse()
         waiting = [asyncio.ensure_future(store.set("/e", b"x")) for _ in range(30)]
         await asyncio.sleep(0)
-        await asyncio.to_thread(_end_session, zookeeper_server, store)
+        await asyncio.to_thread(_end_session, server, store)
         proxy.admit()
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert {type(result) for result in results} == {SessionExpired}
@@ -244,7 +253,7 @@ async def test_waiting_operations_fail_when_the_session_expires(zookeeper_server
         assert expired == [True]
 
 
-def _end_session(server: ZooKeeperProcess, store: ZooKeeperStore) -> None:
+def _end_session(server: AnyServer, store: ZooKeeperStore) -> None:
     """End the session on the server, as its timeout would."""
     assert store._session is not None
     client = KazooClient(server.connect, client_id=store._session._client.client_id or _identity(store))
@@ -259,8 +268,8 @@ def _identity(store: ZooKeeperStore) -> tuple[int, bytes]:
     return client._session_id, client._session_passwd
 
 
-async def test_operation_called_while_the_session_begins_waits_for_it(zookeeper_server: ZooKeeperProcess) -> None:
-    async with _opened(zookeeper_server) as (store, _):
+async def test_operation_called_while_the_session_begins_waits_for_it(server: AnyServer) -> None:
+    async with _opened(server) as (store, _):
         await store.create("/a", b"x")
         await store.close()
         opening = asyncio.ensure_future(store.open())
@@ -270,8 +279,8 @@ async def test_operation_called_while_the_session_begins_waits_for_it(zookeeper_
         await opening
 
 
-async def test_closed_store_fails_what_waits_for_the_connection(zookeeper_server: ZooKeeperProcess) -> None:
-    async with _opened(zookeeper_server) as (store, proxy):
+async def test_closed_store_fails_what_waits_for_the_connection(server: AnyServer) -> None:
+    async with _opened(server) as (store, proxy):
         proxy.refuse()
         waiting = asyncio.ensure_future(store.exists("/a"))
         await asyncio.sleep(0)
@@ -282,19 +291,19 @@ async def test_closed_store_fails_what_waits_for_the_connection(zookeeper_server
             await store.exists("/a")
 
 
-async def test_session_survives_a_server_that_restarts(zookeeper_server: ZooKeeperProcess) -> None:
-    async with _opened(zookeeper_server, session_timeout_ms=60_000) as (store, _):
+async def test_session_survives_a_server_that_restarts(server: AnyServer) -> None:
+    async with _opened(server, session_timeout_ms=60_000) as (store, _):
         await store.create("/e", ephemeral=True)
         session = store.session_id
-        await asyncio.to_thread(zookeeper_server.kill)
+        await asyncio.to_thread(server.kill)
         waiting = asyncio.ensure_future(store.get("/e"))
-        await asyncio.to_thread(zookeeper_server.start)
+        await asyncio.to_thread(server.start)
         assert (await waiting).stat.ephemeral_owner == session == store.session_id
 
 
 @pytest.mark.parametrize("reads_together", [True, False])
-async def test_many_nodes_are_read_in_order(reads_together: bool, zookeeper_server: ZooKeeperProcess) -> None:
-    async with _opened(zookeeper_server) as (store, proxy):
+async def test_many_nodes_are_read_in_order(reads_together: bool, server: AnyServer) -> None:
+    async with _opened(server) as (store, proxy):
         store._reads_together = reads_together
         await store.multi([Create(f"/n{number}", b"%d" % number) for number in range(0, 250, 2)])
         before = proxy.requests
@@ -304,11 +313,11 @@ async def test_many_nodes_are_read_in_order(reads_together: bool, zookeeper_serv
 
 
 async def test_server_that_cannot_read_together_is_read_one_by_one(
-    zookeeper_server: ZooKeeperProcess, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unknown_request = 99
     monkeypatch.setattr("controller.zookeeper.session._MultiRead.type", unknown_request)
-    async with _opened(zookeeper_server) as (store, _):
+    async with _opened(server) as (store, _):
         await store.multi([Create("/a", b"a"), Create("/b", b"b")])
         async with asyncio.timeout(20):
             nodes = await store.get_many(["/a", "/missing", "/b"])
@@ -327,24 +336,24 @@ async def test_missing_zookeeper_is_reported_with_its_addresses() -> None:
         await store.exists("/")
 
 
-async def test_other_addresses_are_tried(zookeeper_server: ZooKeeperProcess) -> None:
+async def test_other_addresses_are_tried(server: AnyServer) -> None:
     with closed_port() as closed:
         for _ in range(4):  # the order of the addresses is random
-            store = ZooKeeperStore(ZooKeeperSettings(f"127.0.0.1:{closed},{zookeeper_server.connect}/{uuid.uuid4()}"))
+            store = ZooKeeperStore(ZooKeeperSettings(f"127.0.0.1:{closed},{server.connect}/{uuid.uuid4()}"))
             await store.open()
             with suppress(NodeExists):
                 await store.create("/a")
             await store.close()
 
 
-async def test_chroot_of_several_names_is_created(zookeeper_server: ZooKeeperProcess) -> None:
+async def test_chroot_of_several_names_is_created(server: AnyServer) -> None:
     root = str(uuid.uuid4())
-    store = ZooKeeperStore(ZooKeeperSettings(f"{zookeeper_server.connect}/{root}/one/two"))
+    store = ZooKeeperStore(ZooKeeperSettings(f"{server.connect}/{root}/one/two"))
     await store.open()
     await store.create("/a", b"x")
     assert await store.children("/") == ["a"]
     await store.close()
-    whole = ZooKeeperStore(ZooKeeperSettings(zookeeper_server.connect))
+    whole = ZooKeeperStore(ZooKeeperSettings(server.connect))
     await whole.open()
     assert (await whole.get(f"/{root}/one/two/a")).data == b"x"
     await whole.close()
