@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import Final, Protocol, cast
 
 from controller.coordination.four_letter_words import WORDS
@@ -52,7 +53,8 @@ class Connection(asyncio.Protocol):
         self._is_writing_paused = False
         self._is_parsing = False
         self._first_request_timer: asyncio.TimerHandle | None = None
-        self._outstanding = 0
+        self._begun_s: deque[float] = deque()
+        """When each request that has no response yet arrived; responses come in the order of the requests."""
         self._outstanding_bytes = 0
         self._refused: set[str] = set()
         self.peer = "?"
@@ -60,7 +62,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def outstanding(self) -> int:
-        return self._outstanding
+        return len(self._begun_s)
 
     # -- asyncio.Protocol ------------------------------------------------------------------------------------------
 
@@ -121,7 +123,7 @@ class Connection(asyncio.Protocol):
     def _may_serve(self) -> bool:
         return (
             not self._is_writing_paused
-            and self._outstanding < self._settings.outstanding_max
+            and len(self._begun_s) < self._settings.outstanding_max
             and self._outstanding_bytes < self._settings.outstanding_bytes_max
         )
 
@@ -141,7 +143,7 @@ class Connection(asyncio.Protocol):
         return start + _LENGTH_BYTES + length
 
     def _serve(self, frame: bytes) -> None:
-        self._outstanding += 1
+        self._begun_s.append(asyncio.get_running_loop().time())
         if self.has_session:
             self._requests.request(self, *jute.decode_request(frame))
             return
@@ -157,11 +159,14 @@ class Connection(asyncio.Protocol):
         """Count the bytes of a response that waits for the disk."""
         self._outstanding_bytes += size
 
-    def respond(self, frame: bytes, held: int) -> None:
-        """Send a response; `held` is what `hold` has counted for it."""
-        self._outstanding -= 1
+    def respond(self, frame: bytes, held: int) -> float:
+        """Send a response, and return for how many seconds its client has waited.
+
+        `held` is what `hold` has counted for it.
+        """
         self._outstanding_bytes -= held
         self.send(frame)
+        return asyncio.get_running_loop().time() - self._begun_s.popleft()
 
     def send(self, frame: bytes) -> None:
         if self._transport is not None:

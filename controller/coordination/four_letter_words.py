@@ -19,11 +19,33 @@ WORDS: Final = frozenset(
 """Those of ZooKeeper, served or not."""
 
 
+@dataclass(slots=True)
+class Latency:
+    """How long clients have waited for responses, in milliseconds."""
+
+    count: int = 0
+    total_ms: float = 0.0
+    min_ms: float = 0.0
+    max_ms: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        waited_ms = seconds * 1000
+        self.min_ms = min(self.min_ms, waited_ms) if self.count else waited_ms
+        self.max_ms = max(self.max_ms, waited_ms)
+        self.total_ms += waited_ms
+        self.count += 1
+
+    @property
+    def average_ms(self) -> float:
+        return self.total_ms / self.count if self.count else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ServerState:
     connections: int
     clients: list[str]
     """A line for each connection."""
+    latency: Latency
     received: int
     sent: int
     outstanding: int
@@ -44,7 +66,9 @@ def response(word: str, state: Callable[[], ServerState]) -> str:
 
 
 def _srvr(state: ServerState) -> str:
+    latency = state.latency
     return (
+        f"Latency min/avg/max: {latency.min_ms:.0f}/{latency.average_ms:.4f}/{latency.max_ms:.0f}\n"
         f"Received: {state.received}\nSent: {state.sent}\nConnections: {state.connections}\n"
         f"Outstanding: {state.outstanding}\nZxid: {state.zxid:#x}\nMode: standalone\nNode count: {state.nodes}\n"
     )
@@ -59,6 +83,9 @@ def _mntr(state: ServerState) -> str:
     values = {
         "version": VERSION,
         "server_state": "standalone",
+        "avg_latency": f"{state.latency.average_ms:.4f}",
+        "max_latency": f"{state.latency.max_ms:.0f}",
+        "min_latency": f"{state.latency.min_ms:.0f}",
         "packets_received": state.received,
         "packets_sent": state.sent,
         "num_alive_connections": state.connections,

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from base.clock import Clock
 from controller.coordination.connection import Connection
-from controller.coordination.four_letter_words import ServerState, response
+from controller.coordination.four_letter_words import Latency, ServerState, response
 from controller.coordination.machine import jute
 from controller.coordination.machine.coordinator import (
     Changes,
@@ -62,6 +62,7 @@ class CoordinationServer:
         self._is_commit_due = False
         self._writing: asyncio.Future[None] | None = None
         self._is_full = False
+        self._latency = Latency()
         self._received = 0
         self._sent = 0
 
@@ -175,6 +176,7 @@ class CoordinationServer:
         return ServerState(
             connections=len(self._connections),
             clients=[f"/{it.peer}[1](queued={it.outstanding})" for it in self._connections.values()],
+            latency=self._latency,
             received=self._received,
             sent=self._sent,
             outstanding=sum(connection.outstanding for connection in self._connections.values()),
@@ -250,11 +252,12 @@ class CoordinationServer:
             self._sent += 1
             match effect:
                 case Reply(_, xid, zxid, error, code, values):
-                    connection.respond(jute.encode_response(xid, zxid, error, code, values), _size(effect))
+                    frame = jute.encode_response(xid, zxid, error, code, values)
+                    self._latency.add(connection.respond(frame, _size(effect)))
                 case Notification(_, event, path, zxid):
                     connection.send(jute.encode_event(event, path, zxid))
                 case Connected(_, connected):
-                    connection.respond(jute.encode_connected(connected), _size(effect))
+                    self._latency.add(connection.respond(jute.encode_connected(connected), _size(effect)))
                 case Close(_, reason):
                     connection.close(reason)
                 case Refused(_, text):
