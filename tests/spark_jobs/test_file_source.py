@@ -1,18 +1,16 @@
-"""A file reaches a topic and another file byte for byte, across restarts and repeated batches."""
+"""A file reaches a topic line by line across restarts and rotations; a file of a sink has the lines of a batch once."""
 
-import random
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from spark_jobs import file_sink, file_source
+from spark_jobs import file_source
 from spark_jobs.file_sink import LineFile
 from spark_jobs.file_source import Place, Position, Tail, send_new_lines
-from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.topics import partition_count
-from tests.spark_jobs.conftest import JobRunner, Topics, lines, record_ids, records
+from tests.spark_jobs.conftest import Topics, record_ids, records
 
 
 def send(topics: Topics, file: Path, topic: str) -> None:
@@ -123,29 +121,6 @@ def test_a_missing_file_is_named(topics: Topics, tmp_path: Path, capsys: pytest.
     flags = ["--bootstrap-servers", topics.bootstrap, "--file", str(tmp_path / "none"), "--checkpoint", str(tmp_path)]
     assert file_source.main([*flags, "--output", topics.create("lines"), "--once"]) == 2
     assert "No such file or directory" in capsys.readouterr().err
-
-
-@pytest.mark.spark
-def test_a_file_through_a_topic_is_the_same_file(topics: Topics, job_runner: JobRunner, tmp_path: Path) -> None:
-    topic, file, copy = topics.create("lines", 1), tmp_path / "in.txt", tmp_path / "out.txt"
-    choose = random.Random(9)
-    texts = [f"{'ä' * choose.randrange(40)}{number}\n" for number in range(2_000)]
-    file.write_bytes(b"".join(text.encode(choose.choice(("utf-8", "latin-1"))) for text in texts))
-    for _ in range(2):
-        send(topics, file, topic)
-        job_runner.run(file_sink.JOB, "--input", topic, "--file", str(copy))
-    assert copy.read_bytes() == file.read_bytes()
-    with pytest.raises(JobError, match=r"out\.txt\.batches has batch \d of file_sink.* or another --file$"):
-        job_runner.run(file_sink.JOB, "--input", topic, "--file", str(copy), "--checkpoint", str(tmp_path / "new"))
-
-
-@pytest.mark.spark
-def test_two_topics_reach_one_file(topics: Topics, job_runner: JobRunner, tmp_path: Path) -> None:
-    left, right, file = topics.create("left", 1), topics.create("right", 1), tmp_path / "both.txt"
-    topics.send(left, lines("1", "2"))
-    topics.send(right, lines("3"))
-    job_runner.run(file_sink.JOB, "--input", f"{left},{right}", "--file", str(file))
-    assert file.read_text() == "1\n2\n3\n"
 
 
 def test_a_repeated_batch_replaces_its_own_lines(tmp_path: Path) -> None:

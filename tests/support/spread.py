@@ -13,8 +13,19 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 # Beginnings of paths: of the tests that share one Spark, of those that share one cluster, and of those that share the
-# Java programs' JVMs, a real Kafka and the files of one broker.
+# Java programs' JVMs, a real Kafka and the files of one broker. One Spark for all of its tests would take longer than
+# all other tests, so there are two: the tests of the first one mostly wait, those of the second one mostly compute.
 TOGETHER = (
+    (
+        "tests/spark_jobs/test_mirror",
+        "tests/spark_jobs/skeleton/",
+        "tests/spark_jobs/test_broker_failures.py",
+        "tests/spark_jobs/test_driver_kill.py",
+        "tests/spark_jobs/test_file_copies.py",
+        "tests/spark_jobs/test_kafka_",
+        "tests/spark_jobs/test_reset.py",
+        "tests/spark_jobs/test_security.py",
+    ),
     ("tests/spark_jobs/",),
     (
         "tests/cluster/test_administration.py",
@@ -53,7 +64,9 @@ WITHOUT_SPARK = (
     "tests/spark_jobs/skeleton/test_topics.py",
     "tests/spark_jobs/test_compose.py",
     "tests/spark_jobs/test_documentation.py",
+    "tests/spark_jobs/test_documented_login.py",
     "tests/spark_jobs/test_file_sink.py",
+    "tests/spark_jobs/test_file_source.py",
     "tests/spark_jobs/test_flights.py",
     "tests/spark_jobs/test_flights_chart.py",
     "tests/spark_jobs/test_flights_produce.py",
