@@ -1,6 +1,6 @@
 """Seeds of the simulator: whole clusters with faults, judged by all checkers. See docs/simulation.md.
 
-Thirty are run each time: of the defects in the tables of the page, all but two are found by a median of at most nine
+Twenty are run each time: of the defects in the tables of the page, all but two are found by a median of at most nine
 seeds, and scripted cases (`test_guards`) find all of them.
 `SIM_SEEDS=A-B` chooses others; `SIM_MINUTES` sets how long the soak test runs new seeds.
 """
@@ -16,7 +16,7 @@ import pytest
 from tests.sim.conftest import SIMULATED
 from tests.sim.run import BROKERS, Outcome, run_alone
 
-FIRST, _, LAST = os.environ.get("SIM_SEEDS", "1-30").partition("-")
+FIRST, _, LAST = os.environ.get("SIM_SEEDS", "1-20").partition("-")
 PORTION = 5
 """How many seeds one test runs, so that workers share them."""
 
