@@ -31,7 +31,7 @@ from spark_jobs.skeleton.database import Database
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.progress import Batch, NewBatches
 from spark_jobs.skeleton.session import spark_session
-from tests.spark_jobs.quick_drivers import quick_settings
+from tests.spark_jobs.quick_drivers import quick_settings, worker_environment
 from tests.spark_jobs.registry import RunningRegistry
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
@@ -294,6 +294,8 @@ def spark() -> Iterator[SparkSession]:
         settings = {**quick_settings(), "spark.jars": str(sqlite_jar())}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", FAR_FROM_UTC)  # of the JVM and its Python workers
+        for name, value in worker_environment().items():
+            patch.setenv(name, value)
         session = spark_session("tests", settings)
     session.sparkContext.setLogLevel("ERROR")
     yield session

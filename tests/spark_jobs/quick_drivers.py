@@ -25,6 +25,7 @@ SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # the JVM would search for code to discard, and compile it again.
 _FOR_ALL_JOBS = "-XX:ReservedCodeCacheSize=256m -Xmn300m"
 _UNSYNCED_DERBY = "-Dderby.system.durability=test"
+_WORKER_PYTHON = Path(__file__).with_name("worker_python")
 _FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
 # The jars that most classes come from: the JVM searches its three hundred jars in order.
 _FIRST_JARS = (
@@ -68,7 +69,13 @@ def quick_flags() -> list[str]:
 
 def job_environment() -> dict[str, str]:
     """Return the environment of a job in a process of its own: pyspark's variables would connect it to this JVM."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    return own | worker_environment()
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the variables that choose the Python of Spark's workers."""
+    return {"PYSPARK_PYTHON": str(_WORKER_PYTHON), "WORKER_PYTHON": sys.executable}
 
 
 def _first_jars() -> list[Path]:
