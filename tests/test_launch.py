@@ -25,16 +25,18 @@ LOCKS = ("requirements.lock", "requirements-spark.lock", "requirements-dev.lock"
 LAUNCHERS = sorted(path.name for path in (ROOT / "bin").glob("kafka-*") if not path.name.endswith(".sh"))
 
 
-def write_wheel(folder: Path, version: str) -> Path:
-    """Write a wheel of the package `tiny`."""
-    path = folder / f"tiny-{version}-py3-none-any.whl"
+def write_wheel(folder: Path, version: str, package: str = "tiny", requires: str = "") -> Path:
+    """Write a wheel of a package, which requires another one."""
+    path = folder / f"{package}-{version}-py3-none-any.whl"
+    requirement = f"Requires-Dist: {requires}\n" if requires else ""
+    metadata = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n{requirement}"
     files = {
-        "tiny.py": f"VERSION = {version!r}\n",
-        f"tiny-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n",
-        f"tiny-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{package}.py": f"VERSION = {version!r}\n",
+        f"{package}-{version}.dist-info/METADATA": metadata,
+        f"{package}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(f"{name},{_digest(text)},{len(text)}\n" for name, text in files.items())
-    files[f"tiny-{version}.dist-info/RECORD"] = record + f"tiny-{version}.dist-info/RECORD,,\n"
+    files[f"{package}-{version}.dist-info/RECORD"] = record + f"{package}-{version}.dist-info/RECORD,,\n"
     with zipfile.ZipFile(path, "w") as wheel:
         for name, text in files.items():
             wheel.writestr(name, text)
@@ -66,10 +68,16 @@ class Project:
         )
         self.lock("1.0")
 
-    def lock(self, version: str) -> None:
-        """Write lock files that require a version of the package."""
-        digest = hashlib.sha256(write_wheel(self.wheels, version).read_bytes()).hexdigest()
-        text = f"tiny=={version} \\\n    --hash=sha256:{digest}\n    # via milena\n"
+    def lock(self, version: str, others: int = 0, requires: str = "") -> None:
+        """Write lock files of a version of the package, and of others that require `requires`: by default the first."""
+        wheels = {"tiny": write_wheel(self.wheels, version)}
+        for number in range(others):
+            name = f"other{number}"
+            wheels[name] = write_wheel(self.wheels, version, name, requires or "tiny")
+        digests = {name: hashlib.sha256(wheel.read_bytes()).hexdigest() for name, wheel in wheels.items()}
+        text = "".join(
+            f"{name}=={version} \\\n    --hash=sha256:{digest}\n    # via milena\n" for name, digest in digests.items()
+        )
         for name in LOCKS:
             (self.root / name).write_text(text)
 
@@ -205,6 +213,22 @@ def test_development_environment_serves_the_broker_as_well(project: Project) -> 
     status, _, stderr = project.run(sys.executable, "-I", environment, str(project.root), "requirements-dev.lock")
     assert status == 0, stderr
     assert {path.name for path in project.venv.glob("*.lock")} == set(LOCKS)
+
+
+def test_many_packages_are_installed_by_two_processes_and_all_are_there(project: Project) -> None:
+    project.lock("5.0", others=29)
+    status, stdout, stderr = project.run("bin/kafka-topics")
+    assert (status, stdout.split("|")[0]) == (0, "5.0"), stderr
+    assert "package 30 of 30" in stderr
+    assert len(list(project.venv.glob("lib/*/site-packages/other*.py"))) == 29
+
+
+def test_a_lock_file_of_many_packages_that_lacks_one_is_reported(project: Project) -> None:
+    project.lock("6.0", others=29, requires="missing")
+    status, _, stderr = project.run("bin/kafka-topics")
+    assert status == 1
+    assert "requires missing, which is not installed" in stderr
+    assert not (project.venv / "requirements.lock").exists()
 
 
 def test_added_packages_leave_the_environment_complete(project: Project) -> None:

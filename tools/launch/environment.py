@@ -17,15 +17,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TextIO
 
 _BROKER_LOCK = "requirements.lock"
 _SPARK_LOCK = "requirements-spark.lock"
+_DEVELOPMENT_LOCK = "requirements-dev.lock"
 # An environment made from the first lock file has all packages of the others, so it is ready for them too.
 _CONTAINED = {
-    "requirements-dev.lock": (_SPARK_LOCK, _BROKER_LOCK),
+    _DEVELOPMENT_LOCK: (_SPARK_LOCK, _BROKER_LOCK),
     _SPARK_LOCK: (_BROKER_LOCK,),
     _BROKER_LOCK: (),
 }
@@ -33,7 +36,10 @@ BUILD_LOCK = "requirements-build.lock"
 _ADDED_LOCKS = ("requirements-kerberos.lock", BUILD_LOCK)
 """Of optional packages: they are added to an environment that is complete without them."""
 _MARKER = "incomplete"
-_REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==", re.MULTILINE)
+_REQUIREMENT = re.compile(r"^(?=[A-Za-z0-9][A-Za-z0-9._-]*==)", re.MULTILINE)
+_MANY_REQUIREMENTS = 30
+_PIPS = 2
+"""How many run at a time for many requirements."""
 # Lines of pip about a package: from an index, from a folder, already installed, or not needed on this machine.
 _PIP_SETTLED = re.compile(
     r"(?:Collecting |Processing (?:\S*/)?|Requirement already satisfied: |Ignoring )"
@@ -109,32 +115,41 @@ def _is_usable(venv: Path) -> bool:
 
 def _install(root: Path, lock_name: str, progress: "Progress") -> None:
     lock = root / lock_name
-    command = [
-        str(root / ".venv" / "bin" / "python"),
-        "-m",
-        "pip",
-        "install",
-        "--require-hashes",
-        "--requirement",
-        str(lock),
-    ]
+    python = root / ".venv" / "bin" / "python"
+    command = [str(python), "-m", "pip", "install", "--require-hashes"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     if lock_name in (_BROKER_LOCK, BUILD_LOCK):
         command += ["--only-binary", ":all:"]  # a broker's machine needs no compiler
-    total = len(_REQUIREMENT.findall(lock.read_text(encoding="utf-8")))
+    if lock_name == _DEVELOPMENT_LOCK:
+        command += ["--no-compile"]  # most modules of its packages are never imported
+    requirements = _REQUIREMENT.split(lock.read_text(encoding="utf-8"))[1:]
     settled: set[str] = set()
-    output: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
-        assert pip.stdout is not None
-        for line in pip.stdout:
-            output.append(line)
-            if (match := _PIP_SETTLED.match(line)) and match["name"] not in settled:
-                settled.add(match["name"])
-                progress.show(f"Preparing .venv: package {len(settled)} of {total}, {match['name']}")
-            elif line.startswith("Installing collected packages"):
-                progress.show("Preparing .venv: installing the packages")
-    if pip.returncode != 0:
-        raise PreparationError(f"pip ended with status {pip.returncode}\n{''.join(output[-15:])}")
+
+    def install(file: Path, *options: str) -> None:
+        output: list[str] = []
+        arguments = [*command, *options, "--requirement", str(file)]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+            assert pip.stdout is not None
+            for line in pip.stdout:
+                output.append(line)
+                if (match := _PIP_SETTLED.match(line)) and match["name"] not in settled:
+                    settled.add(match["name"])
+                    progress.show(f"Preparing .venv: package {len(settled)} of {len(requirements)}, {match['name']}")
+                elif line.startswith("Installing collected packages"):
+                    progress.show("Preparing .venv: installing the packages")
+        if pip.returncode != 0:
+            raise PreparationError(f"pip ended with status {pip.returncode}\n{''.join(output[-15:])}")
+
+    if len(requirements) < _MANY_REQUIREMENTS:
+        install(lock)
+        return
+    # pip takes as long to choose packages as to install them, on one core.
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(_PIPS) as pool:
+        files = [Path(folder) / f"{number}-{lock_name}" for number in range(_PIPS)]
+        for number, file in enumerate(files):
+            file.write_text("".join(requirements[number::_PIPS]), encoding="utf-8")
+        list(pool.map(install, files, ["--no-deps"] * _PIPS))
+    _run([str(python), "-m", "pip", "check"], "pip check")
 
 
 def _run(command: list[str], name: str) -> None:
