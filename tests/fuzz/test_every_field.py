@@ -40,7 +40,7 @@ from tests.support.members import join_alone
 KEPT = "kept"
 TIMEOUT_S = 10.0
 GROWTH_MAX_BYTES = 150 << 20
-COMBINATIONS = 5000
+COMBINATIONS = 2000
 SERVED = [APIS[key] for key in TABLE]
 OF_BROKERS = {
     "LeaderAndIsr",
