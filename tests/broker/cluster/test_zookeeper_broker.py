@@ -163,7 +163,7 @@ def test_broker_paused_past_its_session_registers_again(broker: BrokerProcess, c
     assert "] ERROR " not in broker.log.read_text()
 
 
-def test_data_is_served_while_zookeeper_is_away(tmp_path: Path) -> None:
+def test_data_is_served_and_the_broker_stops_while_zookeeper_is_away(tmp_path: Path) -> None:
     with skip_when_unavailable(), ZooKeeperProcess(tmp_path / "zookeeper") as zookeeper:
         broker = _broker(tmp_path / "broker", f"{zookeeper.connect}/kafka")
         with broker:
@@ -178,6 +178,15 @@ def test_data_is_served_while_zookeeper_is_away(tmp_path: Path) -> None:
             _produce(broker, range(20, 30))
             assert _consumed(broker, 30) == list(range(30))
             assert "] ERROR " not in broker.log.read_text()
+            zookeeper.kill()
+            begin = time.monotonic()
+            broker.stop()
+            assert time.monotonic() - begin < STOP_TIMEOUT_S
+            zookeeper.start()
+            broker.start()
+            assert _consumed(broker, 30) == list(range(30))
+            broker.stop()
+            assert "was not closed cleanly" not in broker.log.read_text()
 
 
 @pytest.mark.timeout(300)
@@ -219,23 +228,6 @@ def _broker_epoch(connect: str) -> int:
     finally:
         client.stop()
         client.close()
-
-
-def test_broker_stops_while_zookeeper_is_away(tmp_path: Path) -> None:
-    with skip_when_unavailable(), ZooKeeperProcess(tmp_path / "zookeeper") as zookeeper:
-        broker = _broker(tmp_path / "broker", zookeeper.connect)
-        with broker:
-            _create(broker)
-            _produce(broker, range(10))
-            zookeeper.kill()
-            begin = time.monotonic()
-            broker.stop()
-            assert time.monotonic() - begin < STOP_TIMEOUT_S
-        zookeeper.start()
-        broker.start()
-        assert _consumed(broker, 10) == list(range(10))
-        broker.stop()
-        assert "was not closed cleanly" not in broker.log.read_text()
 
 
 def test_embedded_metadata_moves_into_zookeeper_without_the_records(tmp_path: Path, connect: str) -> None:
