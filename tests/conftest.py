@@ -42,6 +42,16 @@ def pytest_asyncio_loop_factories() -> Mapping[str, type[uvloop.Loop]]:
     return {"uvloop": uvloop.Loop}
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: their objects stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=longest_first)
