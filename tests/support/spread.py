@@ -23,7 +23,6 @@ TOGETHER = (
         "tests/spark_jobs/test_driver_kill.py",
         "tests/spark_jobs/test_file_copies.py",
         "tests/spark_jobs/test_kafka_",
-        "tests/spark_jobs/test_reset.py",
         "tests/spark_jobs/test_security.py",
     ),
     ("tests/spark_jobs/",),
