@@ -7,6 +7,8 @@ import pytest
 from storage.cleaning.dirty_records import DEAD, LIVE, TOMBSTONE, DirtyRecords
 from storage.cleaning.offset_map import ENTRY_SIZE
 
+pytestmark = pytest.mark.usefixtures("form")
+
 BATCHES = [[b"a", b"b", b"a"], [None, b"b"], [b"c"]]
 
 

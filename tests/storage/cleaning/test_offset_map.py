@@ -6,6 +6,8 @@ import pytest
 
 from storage.cleaning.offset_map import ENTRY_SIZE, OffsetMap
 
+pytestmark = pytest.mark.usefixtures("form")
+
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("slots", [64, 1000])
