@@ -27,8 +27,9 @@ from protocol.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from protocol.records.builder import RecordData, assemble, build_batch, build_record_batch, encode_records
+from protocol.records.builder import RecordData, assemble, build_batch, build_record_batch
 from protocol.records.compression import Compression, compress
+from protocol.records.plain_records import encode_records
 
 COMMIT_STEP_SIZE: Final = 200
 """Offsets of one commit that are checked or encoded before other requests get their turn: a millisecond or two."""

@@ -1,6 +1,6 @@
 """Build record batches of magic 2.
 
-Owns the encoding of records and the assembly of a batch. Must not know what the batch is for.
+Owns the assembly of a batch from records (`protocol.records.plain_records`). Must not know what the batch is for.
 
 Invariants: `protocol.records.batch` reads what is built here as the same records, byte for byte in key, value and
 headers; the CRC is computed last.
@@ -32,6 +32,16 @@ from protocol.records.batch import (
 )
 from protocol.records.compression import PIECE_SIZE, BoundedCompression, Compression, compress
 from protocol.records.pieces import Chunks, PieceReader
+from protocol.records.plain_records import (
+    encode_records,
+    renumber,
+    varint_size,
+    write_field,
+    write_record,
+    write_varint,
+)
+
+_NO_HEADERS = b"\0"
 
 
 class RecordData(NamedTuple):
@@ -41,10 +51,6 @@ class RecordData(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
-
-
-NumberedRecord = tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
-"""The fields of a `Record`: offset, timestamp, key, value, headers."""
 
 
 def build_batch(
@@ -101,14 +107,10 @@ def build_record_batch(
     Each step of a transaction, each marker and most commits are such a batch. `attributes` are those of the batch.
     """
     timestamp, key, value, _ = record
-    body = (
-        _FIRST_OF_BATCH
-        + (_NULL if key is None else _varint(len(key)) + key)
-        + (_NULL if value is None else _varint(len(value)) + value)
-        + _NO_HEADERS
-    )
+    data = bytearray()
+    write_record(data, 0, 0, key, value, ())
     covered = (attributes, 0, timestamp, timestamp, producer_id, producer_epoch, base_sequence, 1)
-    return _assembled(0, leader_epoch, covered, _varint(len(body)) + body)
+    return _assembled(0, leader_epoch, covered, data)
 
 
 class BatchWriter:
@@ -135,21 +137,12 @@ class BatchWriter:
             self._base_timestamp = self._max_timestamp = timestamp
         elif timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
-        start = _ATTRIBUTES + _varint(timestamp - self._base_timestamp) + _varint(self._count)
-        self._count += 1
         if isinstance(key, Chunks) or isinstance(value, Chunks):
-            self._add_in_chunks(start, key, value)
-            return
-        body = (
-            start
-            + (_NULL if key is None else _varint(len(key)) + key)
-            + (_NULL if value is None else _varint(len(value)) + value)
-            + _NO_HEADERS
-        )
-        data = self._data
-        data += _varint(len(body))
-        data += body
-        if len(data) >= PIECE_SIZE:
+            self._add_in_chunks(timestamp - self._base_timestamp, key, value)
+        else:
+            write_record(self._data, timestamp - self._base_timestamp, self._count, key, value, ())
+        self._count += 1
+        if len(self._data) >= PIECE_SIZE:
             self._compress_pending()
 
     def finish(self, *, base_offset: int, leader_epoch: int) -> bytes | None:
@@ -170,18 +163,20 @@ class BatchWriter:
         )
         return _assembled(base_offset, leader_epoch, covered, data)
 
-    def _add_in_chunks(self, start: bytes, key: bytes | Chunks | None, value: bytes | Chunks | None) -> None:
-        size = len(start) + _field_size(key) + _field_size(value) + len(_NO_HEADERS)
-        self._data += _varint(size)
+    def _add_in_chunks(self, timestamp_delta: int, key: bytes | Chunks | None, value: bytes | Chunks | None) -> None:
+        start = bytearray(1)  # no attributes
+        write_varint(start, timestamp_delta)
+        write_varint(start, self._count)
+        write_varint(self._data, len(start) + _field_size(key) + _field_size(value) + len(_NO_HEADERS))
         self._data += start
         for field in (key, value):
             if isinstance(field, Chunks):
-                self._data += _NULL if field.is_null() else _varint(field.size)
+                write_varint(self._data, -1 if field.is_null() else field.size)
                 for chunk in field:
                     self._data += chunk
                     self._compress_pending()
             else:
-                self._data += _NULL if field is None else _varint(len(field)) + field
+                write_field(self._data, field)
         self._data += _NO_HEADERS
 
     def _compress_pending(self) -> None:
@@ -193,32 +188,45 @@ class BatchWriter:
 
 
 def _field_size(field: bytes | Chunks | None) -> int:
-    if field is None:
-        return len(_NULL)
-    size = field.size if isinstance(field, Chunks) else len(field)
-    return len(_varint(size)) + size
+    """Return the size of a field with its length. A large field, which is not known to be null yet, is not empty."""
+    size = -1 if field is None else field.size if isinstance(field, Chunks) else len(field)
+    return varint_size(size) + max(size, 0)
 
 
 def renumbered(pieces: Iterable[bytes], count: int) -> Iterator[bytes]:
     """Yield the plain bytes of `count` whole records, in pieces, with the offset deltas 0 to `count` - 1."""
     reader = PieceReader(pieces)
     data = bytearray()
-    for number in range(count):
-        end = reader.varint()
-        end += reader.offset
-        reader.skip(len(_ATTRIBUTES))
-        timestamp_delta = reader.varint(64)
-        reader.varint()
-        start = _ATTRIBUTES + _varint(timestamp_delta) + _varint(number)
-        data += _varint(len(start) + end - reader.offset)
-        data += start
-        for chunk in reader.chunks(end - reader.offset):
-            data += chunk
-            if len(data) >= PIECE_SIZE:
-                yield bytes(data)
-                data.clear()
+    number = 0
+    while number < count:
+        reader.position, number = renumber(reader.data, reader.position, number, count, data)
+        if number < count and len(data) < PIECE_SIZE:
+            for chunk in _renumbered_across_pieces(reader, number):
+                data += chunk
+                if len(data) >= PIECE_SIZE:
+                    yield bytes(data)
+                    data.clear()
+            number += 1
+        if len(data) >= PIECE_SIZE:
+            yield bytes(data)
+            data.clear()
     if data:
         yield bytes(data)
+
+
+def _renumbered_across_pieces(reader: PieceReader, number: int) -> Iterator[bytes | bytearray]:
+    """Yield the next record, wherever its pieces end, with `number` as its offset delta."""
+    end = reader.varint()
+    end += reader.offset
+    start = bytearray(1)  # no attributes
+    reader.skip(1)
+    write_varint(start, reader.varint(64))
+    reader.varint()
+    write_varint(start, number)
+    size = bytearray()
+    write_varint(size, len(start) + end - reader.offset)
+    yield size + start
+    yield from reader.chunks(end - reader.offset)
 
 
 def rebuild_batch(
@@ -259,57 +267,7 @@ def assemble(header: BatchHeader, records: bytes) -> bytes:
     return _assembled(header.base_offset, header.partition_leader_epoch, header[5:], records)
 
 
-def _assembled(base_offset: int, leader_epoch: int, covered: tuple[int, ...], records: bytes) -> bytes:
+def _assembled(base_offset: int, leader_epoch: int, covered: tuple[int, ...], records: bytes | bytearray) -> bytes:
     checksum = crc32c(records, crc32c(CRC_COVERED.pack(*covered)))
     batch_length = HEADER_SIZE - LOG_OVERHEAD + len(records)
     return HEADER.pack(base_offset, batch_length, leader_epoch, MAGIC, checksum, *covered) + records
-
-
-def encode_records(records: Iterable[NumberedRecord], base_offset: int, base_timestamp: int) -> bytes:
-    """Return the plain bytes that follow a batch header with these base values."""
-    data = bytearray()
-    for offset, timestamp, key, value, headers in records:
-        body = (
-            _ATTRIBUTES
-            + _varint(timestamp - base_timestamp)
-            + _varint(offset - base_offset)
-            + (_NULL if key is None else _varint(len(key)) + key)
-            + (_NULL if value is None else _varint(len(value)) + value)
-            + (_encode_headers(headers) if headers else _NO_HEADERS)
-        )
-        data += _varint(len(body))
-        data += body
-    return bytes(data)
-
-
-def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    data = bytearray(_varint(len(headers)))
-    for name, content in headers:
-        encoded = name.encode("utf-8", "surrogateescape")
-        data += _varint(len(encoded))
-        data += encoded
-        data += _NULL if content is None else _varint(len(content)) + content
-    return bytes(data)
-
-
-def _varint(value: int) -> bytes:
-    zigzag = value << 1 if value >= 0 else ~(value << 1)
-    if zigzag < 0x80:
-        return _ONE_BYTE[zigzag]
-    if zigzag < 0x4000:
-        return bytes((zigzag & 0x7F | 0x80, zigzag >> 7))
-    encoded = bytearray()
-    while zigzag >= 0x80:
-        encoded.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    encoded.append(zigzag)
-    return bytes(encoded)
-
-
-_ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
-_ATTRIBUTES = b"\0"  # of a record: no bit is defined
-_NULL = _varint(-1)
-_NO_HEADERS = _varint(0)
-_FIRST_OF_BATCH = (
-    _ATTRIBUTES + _varint(0) + _varint(0)
-)  # the first record has the batch's base timestamp and base offset

@@ -1,7 +1,7 @@
 """Batches that open to more than the cleaner may hold, read and rebuilt piece by piece.
 
-Owns the same steps as `raw_records` for such batches, at several times the cost a record. Must not know which records
-are kept.
+Owns the steps that `storage.cleaning.cleaner` makes with a whole batch, at several times the cost a record. Must not
+know which records are kept.
 
 Invariant: only a piece of about 1 MiB, one record, and the compressed result are held.
 """
@@ -12,34 +12,38 @@ from typing import Final, NamedTuple
 
 from protocol.errors import Malformed
 from protocol.records.batch import DELETE_HORIZON_BIT, BatchHeader, Parts, TimestampType
-from protocol.records.builder import assemble, encode_records
+from protocol.records.builder import assemble
 from protocol.records.compression import PIECE_SIZE, PLAIN_SIZE_MAX, BoundedCompression, Buffer
 from protocol.records.entries import entry_records
-from storage.batches.raw_records import Keys
+from protocol.records.plain_records import encode_records
 
 _KEYS_MAX: Final = 10_000
 
 
 class KeysAndOffsets(NamedTuple):
-    """The keys of some consecutive records, and the offsets of these records."""
+    """The keys of some consecutive records, None where there is none, and the offsets of these records.
 
-    found: Keys
+    `tombstones` are the places of the records without a value.
+    """
+
+    keys: list[bytes | None]
+    tombstones: list[int]
     offsets: list[int]
 
 
 def keys_in_chunks(batch: Buffer) -> Iterator[KeysAndOffsets]:
     """Yield the keys of all records of a batch. Raises Malformed if the batch is damaged."""
-    chunk = KeysAndOffsets(Keys([], []), [])
+    chunk = KeysAndOffsets([], [], [])
     size = 0
     for record in entry_records(batch, parts=Parts.NO_HEADERS):
         if record.value is None:
-            chunk.found.tombstones.append(len(chunk.offsets))
-        chunk.found.keys.append(record.key)
+            chunk.tombstones.append(len(chunk.offsets))
+        chunk.keys.append(record.key)
         chunk.offsets.append(record.offset)
         size += len(record.key or b"")
         if size >= PIECE_SIZE or len(chunk.offsets) == _KEYS_MAX:
             yield chunk
-            chunk, size = KeysAndOffsets(Keys([], []), []), 0
+            chunk, size = KeysAndOffsets([], [], []), 0
     if chunk.offsets:
         yield chunk
 

@@ -24,8 +24,6 @@ Invariants:
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import compress as chosen
-from itertools import pairwise
 from typing import Final
 
 from protocol.errors import Malformed
@@ -35,7 +33,7 @@ from protocol.records.compression import OpensTooFar, compress
 from protocol.records.control import TransactionMarker
 from protocol.records.entries import entry_records
 from protocol.records.legacy import build_message_set, read_message_header
-from storage.batches.raw_records import Keys, boundaries, read_keys, rebase, timestamp_delta
+from protocol.records.plain_records import INT64_MAX, copy_kept, first_timestamp_delta, read_keys
 from storage.batches.stored_batch import StoredBatch, batch_of, extent_at
 from storage.batches.validation import SHARED_PLAIN_SIZE_MAX
 from storage.cleaning.cleaning_job import CleaningJob, CleaningResult, unstage
@@ -150,7 +148,7 @@ class _Pass:
             dirty.skip(header.records_count)
             return True
         try:
-            found = _keys_in(batch)
+            keys, tombstones = _keys_in(batch)
         except OpensTooFar:
             return self._map_in_chunks(batch)
         first_dirty = self._job.first_dirty_offset
@@ -158,8 +156,9 @@ class _Pass:
         if batch.extent.base_offset < first_dirty or header is None:
             known = sum(offset < first_dirty for offset in _offsets_in(batch))
             self._next_number -= known
-        keys = found.keys[known:] if known else found.keys
-        tombstones = [place - known for place in found.tombstones if place >= known]
+        if known:
+            keys = keys[known:]
+            tombstones = [place - known for place in tombstones if place >= known]
         added = dirty.add(keys, tombstones)
         if added == len(keys):
             return True
@@ -170,14 +169,14 @@ class _Pass:
     def _map_in_chunks(self, batch: StoredBatch) -> bool:
         from storage.batches.large_batches import keys_in_chunks  # on demand: few batches are so large
 
-        for found, offsets in keys_in_chunks(batch.view):
+        for keys, tombstones, offsets in keys_in_chunks(batch.view):
             known = sum(offset < self._job.first_dirty_offset for offset in offsets)
             self._next_number -= known
-            keys = found.keys[known:]
-            added = self._dirty.add(keys, [place - known for place in found.tombstones if place >= known])
+            dirty = keys[known:]
+            added = self._dirty.add(dirty, [place - known for place in tombstones if place >= known])
             if added:
                 self._result.end_offset = offsets[known + added - 1] + 1
-            if added < len(keys):
+            if added < len(dirty):
                 return False
         return True
 
@@ -291,8 +290,8 @@ class _Pass:
         from storage.batches.large_batches import keys_in_chunks
 
         states = bytearray()
-        for found, _ in keys_in_chunks(batch.view):
-            states += self._dirty.look_up(*found, None if first is None else first + len(states))
+        for keys, tombstones, _ in keys_in_chunks(batch.view):
+            states += self._dirty.look_up(keys, tombstones, None if first is None else first + len(states))
         return bytes(states)
 
     def _kept_records(self, batch: StoredBatch, header: BatchHeader, states: bytes) -> bytes | memoryview:
@@ -374,33 +373,37 @@ def _rebuilt(batch: StoredBatch, header: BatchHeader, is_kept: bytes, horizon_ms
         from storage.batches.large_batches import rebuild
 
         return rebuild(batch.view, header, is_kept, horizon_ms)
-    bounds = boundaries(plain, header.records_count)
-    kept = [plain[start:end] for start, end in chosen(pairwise(bounds), is_kept)]
-    base_timestamp = header.base_timestamp + timestamp_delta(kept[0])
+    base_timestamp = header.base_timestamp + first_timestamp_delta(plain, is_kept)
     attributes = header.attributes
     if horizon_ms is not None:
         base_timestamp = horizon_ms
         attributes |= DELETE_HORIZON_BIT
-    records = rebase(kept, header.base_timestamp - base_timestamp)
+    base_delta = base_timestamp - header.base_timestamp
+    if max(abs(base_timestamp), abs(base_delta)) > INT64_MAX:
+        raise Malformed(f"base timestamp {base_timestamp} in place of {header.base_timestamp} is out of range")
+    content, largest_delta = copy_kept(plain, is_kept, base_delta)
     max_timestamp = header.max_timestamp
     if header.timestamp_type is TimestampType.CREATE_TIME:
-        max_timestamp = header.base_timestamp + records.timestamp_delta_max
+        max_timestamp = header.base_timestamp + largest_delta
+        if max_timestamp > INT64_MAX:
+            raise Malformed(f"timestamp {max_timestamp} is out of range")
     return assemble(
         header._replace(
             attributes=attributes,
             base_timestamp=base_timestamp,
             max_timestamp=max_timestamp,
-            records_count=len(kept),
+            records_count=is_kept.count(True),
         ),
-        compress(header.compression, records.content),
+        compress(header.compression, content),
     )
 
 
-def _keys_in(batch: StoredBatch) -> Keys:
+def _keys_in(batch: StoredBatch) -> tuple[list[bytes | None], list[int]]:
+    """Return the keys of a batch, None for a record without one, and the places of the records without a value."""
     if batch.header is not None:
         return read_keys(_plain(batch, batch.header), batch.header.records_count)
     records = list(entry_records(batch.view))
-    return Keys(
+    return (
         [record.key for record in records],
         [place for place, record in enumerate(records) if record.value is None],
     )

@@ -13,7 +13,7 @@ from base import compiled
 from base.compiled import MODULES, checksum_of, compiled_files, digests, file_name, source_of
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULE = MODULES[0]
+MODULE = "protocol.records.plain_records"
 
 
 @pytest.fixture

@@ -18,13 +18,16 @@ from protocol.records.batch import (
     crc_is_valid,
     plain_records,
     read_header,
-    read_varint,
     records,
     set_offset_and_epoch,
     set_timestamps,
 )
-from protocol.records.builder import RecordData, assemble, build_batch, encode_records
+from protocol.records.builder import RecordData, assemble, build_batch
 from protocol.records.compression import Compression, compress
+from protocol.records.pieces import PieceReader
+from protocol.records.plain_records import encode_records, varint
+
+pytestmark = pytest.mark.usefixtures("form")
 
 SIZE_MAX = 1 << 20
 
@@ -347,5 +350,7 @@ def test_varints_are_read_by_their_definition(offset_delta: int, timestamp_delta
     ],
 )
 def test_varints_of_more_bits_than_their_type_are_malformed(encoded: str, bits: int) -> None:
+    data = bytes.fromhex(encoded)
+    assert varint(data, 0, len(data), bits) == (0, len(data) + 1)
     with pytest.raises(Malformed):
-        read_varint(bytes.fromhex(encoded), 0, bits)
+        PieceReader([data]).varint(bits)

@@ -3,11 +3,12 @@
 import pytest
 
 from protocol.records.batch import batches, crc_is_valid, records
-from protocol.records.builder import assemble, encode_records, rebuild_batch
+from protocol.records.builder import assemble, rebuild_batch
 from protocol.records.compression import Compression
 from protocol.records.control import read_marker
 from protocol.records.entries import entries, entry_records
 from protocol.records.legacy import build_message_set
+from protocol.records.plain_records import encode_records
 from tests.support.entries import entry_crc_is_valid
 
 from .golden import GoldenLog, expected_records, golden_logs

@@ -9,9 +9,8 @@ from random import Random
 import pytest
 
 from protocol.records.batch import Record
-from protocol.records.builder import encode_records
 from protocol.records.compression import CannotOpen, Compression, compress, open_pieces
-from protocol.records.plain_records import timestamp_deltas
+from protocol.records.plain_records import encode_records, timestamp_deltas
 from protocol.records.regularity import are_regular_pieces
 
 pytestmark = pytest.mark.usefixtures("form")

@@ -25,10 +25,11 @@ from protocol.records.batch import (
     records,
     set_timestamps,
 )
-from protocol.records.builder import RecordData, assemble, build_batch, encode_records
+from protocol.records.builder import RecordData, assemble, build_batch
 from protocol.records.compression import Compression, compress
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from protocol.records.legacy import build_message_set
+from protocol.records.plain_records import encode_records
 from storage.batches import validation
 from storage.batches.validation import (
     CONVERTED_SIZE_MAX,

@@ -18,8 +18,9 @@ import protocol.records.batch
 import protocol.records.legacy
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import plain_records, read_header
-from protocol.records.builder import NumberedRecord, RecordData, assemble, build_batch, encode_records
+from protocol.records.builder import RecordData, assemble, build_batch
 from protocol.records.compression import Buffer, Compression, compress, open_pieces
+from protocol.records.plain_records import NumberedRecord, encode_records
 from storage.batches.validation import (
     AppendOrigin,
     AppendRules,
