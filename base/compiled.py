@@ -24,7 +24,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-MODULES: Final = ("protocol.records.plain_records", "storage.cleaning.offset_map")
+MODULES: Final = (
+    "protocol.records.plain_messages",
+    "protocol.records.plain_records",
+    "storage.cleaning.offset_map",
+)
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / ".venv" / "compiled"

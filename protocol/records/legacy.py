@@ -1,8 +1,8 @@
 """Message sets of magic 0 and 1, which clients before 0.11 send and read, and old installations left on disk.
 
-Owns their layout, reading and writing. Converting up is reading here and building with `protocol.records.builder`;
-`protocol.records.down_conversion` converts down. Must not know the caller. The layout is in
-docs/formats/message-set.md.
+Owns headers and wrappers, and the choice between the compiled reader of small messages (`plain_messages`) and that of
+any. Converting up is reading here and building with `protocol.records.builder`; `protocol.records.down_conversion`
+converts down. Must not know the caller. The layout is in docs/formats/message-set.md.
 
 A message set is a sequence of entries: offset, size, message. A compressed set is one message, the wrapper, whose value
 is a whole message set. The wrapper has the offset of its last inner message. Inner offsets are absolute in magic 0 and
@@ -21,8 +21,9 @@ from typing import NamedTuple
 from protocol.errors import Malformed
 from protocol.records.batch import LOG_OVERHEAD, MAGIC_POSITION, NO_TIMESTAMP, Record, TimestampType
 from protocol.records.compression import PIECE_SIZE, BoundedCompression, Buffer, Compression, open_pieces
-from protocol.records.lz4_checksum import with_historic_checksum, with_true_checksum
 from protocol.records.pieces import Chunks, PieceReader
+from protocol.records.plain_messages import Message, read_messages, write_message
+from protocol.records.plain_records import INT64_MAX, INT64_MIN
 
 LEGACY_MAGICS = (0, 1)
 
@@ -30,8 +31,6 @@ LEGACY_MAGICS = (0, 1)
 _HEADER = struct.Struct(">qiIbb")
 _TIMESTAMP = struct.Struct(">q")
 _ENTRY = struct.Struct(">qi")
-_CRC = struct.Struct(">I")
-_BODY_START = {0: struct.Struct(">bb"), 1: struct.Struct(">bbq")}
 _LENGTH = struct.Struct(">i")
 _NULL_LENGTH = -1
 
@@ -43,9 +42,6 @@ MESSAGE_SIZE_MIN = {0: 14, 1: 22}
 
 _CODEC_MASK = 0b111
 _LOG_APPEND_TIME_BIT = 1 << 3
-
-_INT64_MIN = -(1 << 63)
-_INT64_MAX = (1 << 63) - 1
 
 
 class ForbiddenMessage(Malformed):
@@ -168,10 +164,11 @@ def message_records(buffer: Buffer, position: int = 0, *, size_max: int) -> list
         return [Record(header.offset, header.timestamp, key, value, [])]
     inner: list[Record] = []
     opened = MessageSet(header.compression, claims_append_time=False, entry_size_max=header.size)
-    for message in _inner_records(header, value, opened, size_max=size_max):
-        assert not isinstance(message.key, Chunks)
-        assert not isinstance(message.value, Chunks)
-        inner.append(Record(message.offset, message.timestamp, message.key, message.value, []))
+    for run in _inner_records(header, value, opened, size_max=size_max):
+        for offset, timestamp, inner_key, inner_value, _ in run:
+            assert not isinstance(inner_key, Chunks)
+            assert not isinstance(inner_value, Chunks)
+            inner.append(Record(offset, timestamp, inner_key, inner_value, []))
     return _with_absolute_offsets(header, inner)
 
 
@@ -195,6 +192,8 @@ def _message_set(wrapper: MessageHeader, value: bytes | None, *, size_max: int) 
     if not value:
         raise Malformed("wrapper message without a message set")
     if wrapper.compression is Compression.LZ4 and wrapper.magic == 0:
+        from protocol.records.lz4_checksum import with_true_checksum  # on demand: only old clients need it
+
         value = bytes(with_true_checksum(value))
     return open_pieces(wrapper.compression, value, size_max=size_max)
 
@@ -207,20 +206,11 @@ def _with_absolute_offsets(wrapper: MessageHeader, inner: list[Record]) -> list[
     return [record._replace(offset=base_offset + record.offset) for record in inner]
 
 
-class Message(NamedTuple):
-    """One message as a producer sent it. In a wrapper its offset may count from the first message's."""
-
-    offset: int
-    timestamp: int
-    key: bytes | Chunks | None
-    value: bytes | Chunks | None
-    headers: tuple[()] = ()  # messages have none
-
-
 class MessageSet:
     """A whole set as a producer sent it.
 
-    `records` can be read once. Until all records were read, the other values except `compression` may be wrong.
+    `runs` are lists of consecutive messages. Each can be read once, before the next one is asked for. Until all were
+    read, the other values except `compression` may be wrong.
     `entry_size_max` is the size of the largest entry, `opened_size` the plain size of a wrapper's messages.
     """
 
@@ -231,7 +221,7 @@ class MessageSet:
         "entry_size_max",
         "lacks_timestamp",
         "opened_size",
-        "records",
+        "runs",
     )
 
     def __init__(
@@ -247,7 +237,7 @@ class MessageSet:
         self.count = 0
         self.lacks_timestamp = False
         self.opened_size = 0
-        self.records: Iterator[Message] = iter(())
+        self.runs: Iterator[list[Message]] = iter(())
 
 
 def read_message_set(buffer: Buffer, *, size_max: int) -> MessageSet:
@@ -265,7 +255,7 @@ def read_message_set(buffer: Buffer, *, size_max: int) -> MessageSet:
     first = read_message_header(data)
     if not first.attributes & _CODEC_MASK:
         plain = MessageSet()
-        plain.records = _plain_messages(PieceReader((data,)), first.magic, plain)
+        plain.runs = _plain_messages(PieceReader((data,)), first.magic, plain)
         return plain
     if not message_crc_is_valid(data, 0, first):
         raise Malformed(f"message is corrupt (stored crc = {first.crc})")
@@ -274,22 +264,23 @@ def read_message_set(buffer: Buffer, *, size_max: int) -> MessageSet:
     claims_append_time = first.timestamp_type is TimestampType.LOG_APPEND_TIME
     wrapped = MessageSet(first.compression, claims_append_time=claims_append_time, entry_size_max=first.size)
     _, value = _key_and_value(data, 0, first)
-    wrapped.records = _inner_records(first, value, wrapped, size_max=size_max, joined_size_max=PIECE_SIZE)
+    wrapped.runs = _inner_records(first, value, wrapped, size_max=size_max, joined_size_max=PIECE_SIZE)
     return wrapped
 
 
 def _inner_records(
     wrapper: MessageHeader, value: bytes | None, found: MessageSet, *, size_max: int, joined_size_max: int | None = None
-) -> Iterator[Message]:
+) -> Iterator[list[Message]]:
     """Yield the messages in a wrapper. Raise Malformed, for offsets outside int64 only at the end."""
     append_time = wrapper.timestamp if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     reader = PieceReader(_message_set(wrapper, value, size_max=size_max))
     inner = MessageSet(wrapper.compression)
-    offset, lowest, highest = 0, _INT64_MAX, _INT64_MIN
-    for message in _plain_messages(reader, wrapper.magic, inner, joined_size_max=joined_size_max):
-        offset = message.offset
-        lowest, highest = min(lowest, offset), max(highest, offset)
-        yield message if append_time is None else message._replace(timestamp=append_time)
+    offset, lowest, highest = 0, INT64_MAX, INT64_MIN
+    runs = _plain_messages(reader, wrapper.magic, inner, append_time=append_time, joined_size_max=joined_size_max)
+    for run in runs:
+        offsets = [message[0] for message in run]
+        offset, lowest, highest = offsets[-1], min(lowest, *offsets), max(highest, *offsets)
+        yield run
     if not inner.count:
         raise Malformed("wrapper message without a message set")
     if not reader.is_at_end():
@@ -297,7 +288,7 @@ def _inner_records(
     if wrapper.magic:
         base_offset = wrapper.offset - offset
         for each in (base_offset + lowest, base_offset + highest):
-            if not _INT64_MIN <= each <= _INT64_MAX:
+            if not INT64_MIN <= each <= INT64_MAX:
                 raise Malformed(f"offset {each} is out of range")
     found.count = inner.count
     found.opened_size = reader.offset
@@ -305,37 +296,54 @@ def _inner_records(
 
 
 def _plain_messages(
-    reader: PieceReader, magic: int, found: MessageSet, *, joined_size_max: int | None = None
-) -> Iterator[Message]:
+    reader: PieceReader,
+    magic: int,
+    found: MessageSet,
+    *,
+    append_time: int | None = None,
+    joined_size_max: int | None = None,
+) -> Iterator[list[Message]]:
     """Yield the whole entries, all uncompressed and of one magic. Raise Malformed, also for a wrong CRC.
 
-    Entries larger than `joined_size_max` are returned as Chunks.
+    Small messages that lie within a piece are read by a compiled loop. One at which it stops, because it is large,
+    crosses pieces or is damaged, is read here, which also reports the damage. Messages larger than `joined_size_max`
+    are returned as Chunks.
     """
-    while reader.ensure(MAGIC_POSITION + 1):
-        size = _announced_size(reader.data, reader.position)
-        if joined_size_max is not None and size > joined_size_max and reader.ensure(_KEY_POSITION[1]):
-            header = read_message_header(reader.data, reader.position)
-            large = _LargeMessage(reader, header)
-            message = large.message(magic)
-        elif reader.ensure(size):
-            data, position = reader.data, reader.position
-            header = read_message_header(data, position)
-            large = None
-            if not message_crc_is_valid(data, position, header):
-                raise Malformed(f"message is corrupt (stored crc = {header.crc})")
-            _check_inner(header, magic)
-            key, value = _key_and_value(data, position, header)
-            message = Message(header.offset, header.timestamp, key, value)
-            reader.position += size
-        else:
-            return
-        found.count += 1
+    has_append_time = append_time is not None
+    while True:
+        run, reader.position, size, attributes, lacks_timestamp = read_messages(
+            reader.data, reader.position, magic, has_append_time, append_time or 0
+        )
+        large = None
+        if not run:
+            if not reader.ensure(MAGIC_POSITION + 1):
+                return
+            size = _announced_size(reader.data, reader.position)
+            key: bytes | Chunks | None
+            value: bytes | Chunks | None
+            if joined_size_max is not None and size > joined_size_max and reader.ensure(_KEY_POSITION[1]):
+                header = read_message_header(reader.data, reader.position)
+                large = _LargeMessage(reader, header)
+                _, _, key, value, _ = large.message(magic)
+            elif reader.ensure(size):
+                data, position = reader.data, reader.position
+                header = read_message_header(data, position)
+                if not message_crc_is_valid(data, position, header):
+                    raise Malformed(f"message is corrupt (stored crc = {header.crc})")
+                _check_inner(header, magic)
+                key, value = _key_and_value(data, position, header)
+                reader.position += size
+            else:
+                return
+            run = [(header.offset, header.timestamp if append_time is None else append_time, key, value, ())]
+            attributes, lacks_timestamp = header.attributes, header.timestamp == NO_TIMESTAMP
+        found.count += len(run)
         found.entry_size_max = max(found.entry_size_max, size)
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if magic and attributes & _LOG_APPEND_TIME_BIT:
             found.claims_append_time = True
-        if header.timestamp == NO_TIMESTAMP:
+        if lacks_timestamp:
             found.lacks_timestamp = True
-        yield message
+        yield run
         if large is not None:
             large.finish()
 
@@ -369,11 +377,12 @@ class _LargeMessage:
             raise
         self._key = self._chunks(max(size, 0))
         self._value = self._chunks(value_size)
-        return Message(
+        return (
             self._header.offset,
             self._header.timestamp,
             None if size == _NULL_LENGTH else Chunks(size, self._key, lambda: False),
             Chunks(value_size, self._value, lambda: self._has_null_value(value_size)),
+            (),
         )
 
     def finish(self) -> None:
@@ -472,37 +481,33 @@ def build_message_set(
     """
     assert compression is not Compression.ZSTD
     attributes = _LOG_APPEND_TIME_BIT if magic and timestamp_type is TimestampType.LOG_APPEND_TIME else 0
+    data = bytearray()
     if compression is Compression.NONE:
-        return b"".join(_message(magic, attributes, record) for record in records)
+        for offset, record_timestamp, key, value, _ in records:
+            write_message(data, offset, record_timestamp, key, value, magic, attributes)
+        return bytes(data)
     compressed = BoundedCompression(compression, level, sys.maxsize)
-    inner = bytearray()
     base_offset = last_offset = None
     timestamp = NO_TIMESTAMP
-    for record in records:
-        last_offset = record.offset
+    for offset, record_timestamp, key, value, _ in records:
+        last_offset = offset
         if base_offset is None:
-            base_offset, timestamp = record.offset if magic else 0, record.timestamp
-        if record.timestamp > timestamp:
-            timestamp = record.timestamp
-        inner += _message(magic, attributes, record._replace(offset=record.offset - base_offset))
-        if len(inner) >= PIECE_SIZE:
-            compressed.write(bytes(inner))
-            inner.clear()
+            base_offset, timestamp = offset if magic else 0, record_timestamp
+        if record_timestamp > timestamp:
+            timestamp = record_timestamp
+        write_message(data, offset - base_offset, record_timestamp, key, value, magic, attributes)
+        if len(data) >= PIECE_SIZE:
+            compressed.write(bytes(data))
+            data.clear()
     if last_offset is None:
         return b""
-    if inner:
-        compressed.write(bytes(inner))
-    value = compressed.finish()
+    if data:
+        compressed.write(bytes(data))
+        data.clear()
+    wrapped = compressed.finish()
     if compression is Compression.LZ4 and magic == 0:
-        value = bytes(with_historic_checksum(value or b""))
-    return _message(magic, attributes | compression, Record(last_offset, timestamp, None, value, []))
+        from protocol.records.lz4_checksum import with_historic_checksum  # on demand: only old clients need it
 
-
-def _message(magic: int, attributes: int, record: Record) -> bytes:
-    start = (magic, attributes, record.timestamp) if magic else (magic, attributes)
-    body = b"".join((_BODY_START[magic].pack(*start), _with_length(record.key), _with_length(record.value)))
-    return b"".join((_ENTRY.pack(record.offset, _CRC.size + len(body)), _CRC.pack(zlib.crc32(body)), body))
-
-
-def _with_length(data: bytes | None) -> bytes:
-    return _LENGTH.pack(_NULL_LENGTH) if data is None else _LENGTH.pack(len(data)) + data
+        wrapped = bytes(with_historic_checksum(wrapped or b""))
+    write_message(data, last_offset, timestamp, None, wrapped, magic, attributes | compression)
+    return bytes(data)

@@ -116,6 +116,7 @@ from protocol.records.compression import (
     Compression,
     OpensTooFar,
 )
+from protocol.records.plain_messages import Message
 from protocol.records.plain_records import ANY_NUMBER, pass_regular, timestamp_deltas
 from protocol.records.regularity import are_regular, are_regular_pieces
 
@@ -846,7 +847,7 @@ def _validate_message_set(
     )
     checked = _check_records(_written_records(message_set, writer, append_time_ms, limits), 0, rules, now_ms)
     with _message_set_errors(limits):
-        _exhaust(message_set.records)
+        _exhaust(message_set.runs)
     if not message_set.count:
         return None
     _check_size(message_set.entry_size_max, rules)
@@ -866,13 +867,13 @@ def _validate_message_set(
 
 def _written_records(
     message_set: legacy.MessageSet, writer: BatchWriter, append_time_ms: int | None, limits: _Limits
-) -> Iterator[legacy.Message]:
+) -> Iterator[Message]:
     """Yield each message after adding it to `writer`. Raises KafkaError."""
     with _message_set_errors(limits):
-        for message in message_set.records:
-            _, timestamp, key, value, _ = message
-            writer.add(timestamp if append_time_ms is None else append_time_ms, key, value)
-            yield message
+        for run in message_set.runs:
+            for _, timestamp, key, value, _ in run:
+                writer.add(timestamp if append_time_ms is None else append_time_ms, key, value)
+            yield from run
 
 
 @contextmanager
@@ -900,7 +901,7 @@ class _Checked(NamedTuple):
     refusal: Refusal | None
 
 
-def _check_records(records: Iterable[Record | legacy.Message], count: int, rules: AppendRules, now_ms: int) -> _Checked:
+def _check_records(records: Iterable[Record | Message], count: int, rules: AppendRules, now_ms: int) -> _Checked:
     """Check the timestamps and keys of records whose offsets start at 0.
 
     One invalid record rejects the whole batch: with INVALID_TIMESTAMP (32) if any timestamp is invalid, else with

@@ -6,6 +6,7 @@ import os
 import sys
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
+from random import Random
 from types import ModuleType
 
 import pytest
@@ -24,6 +25,12 @@ def interpreted(name: str) -> ModuleType:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def both_forms(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
+    """Return the compiled and the interpreted form of an imported module; skip where none is compiled."""
+    use_form("compiled", monkeypatch)
+    return sys.modules[name], interpreted(name)
 
 
 def is_compiled(module: ModuleType) -> bool:
@@ -61,3 +68,20 @@ def _uses(names: tuple[str, ...], modules_count: int) -> list[tuple[ModuleType, 
         for attribute, value in vars(module).items()
         if id(value) in replaced
     ]
+
+
+def mutated(plain: bytes, random: Random) -> bytes:
+    """Return bytes that loops over records or messages may misread."""
+    changed = bytearray(plain)
+    for _ in range(random.choice((1, 1, 2, 3))):
+        at = random.randrange(len(changed))
+        match random.randrange(4):
+            case 0:
+                changed[at] = random.choice((0, 1, 2, 0x7E, 0x7F, 0x80, 0xFE, 0xFF))
+            case 1:
+                changed[at] ^= 1 << random.randrange(8)
+            case 2:  # a varint of up to 14 bytes
+                changed[at:at] = bytes([random.choice((0x80, 0xFF))]) * random.randrange(1, 14)
+            case 3:
+                del changed[at + 1 :]
+    return bytes(changed)

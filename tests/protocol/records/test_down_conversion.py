@@ -62,7 +62,7 @@ def test_conversion_from_magic_1_to_0_and_back_keeps_the_records(codec: Compress
     assert records_of(magic0.records) == without_time
 
     sent = read_message_set(magic0.records, size_max=SIZE_MAX)
-    stored = build_batch([RecordData(*row[1:4]) for row in sent.records], compression=sent.compression)
+    stored = build_batch([RecordData(*row[1:4]) for run in sent.runs for row in run], compression=sent.compression)
     assert convert(stored, 0).records == magic0.records
     assert records_of(convert(stored, 1).records) == without_time
 
@@ -73,7 +73,7 @@ def test_up_and_down_again_gives_the_same_bytes(magic: int, codec: Compression) 
     rows = [Record(n, 50 + n if magic else -1, b"k", b"%d" % n, []) for n in range(4)]
     before = build_message_set(rows, magic=magic, compression=codec)
     sent = read_message_set(before, size_max=SIZE_MAX)
-    stored = build_batch([RecordData(*row[1:4]) for row in sent.records], compression=sent.compression)
+    stored = build_batch([RecordData(*row[1:4]) for run in sent.runs for row in run], compression=sent.compression)
     assert convert(stored, magic).records == before
 
 

@@ -50,7 +50,7 @@ def one(magic: int, attributes: int, value: bytes | None, *, offset: int = 0, ke
 def read_set(data: bytes) -> tuple[MessageSet, list[Record]]:
     """The set, and its records as they stand in it."""
     sent = read_message_set(data, size_max=SIZE_MAX)
-    return sent, [Record(*message[:4], []) for message in sent.records]
+    return sent, [Record(*message[:4], []) for run in sent.runs for message in run]
 
 
 def read_all(data: bytes) -> list[Record]:

@@ -122,4 +122,6 @@ def test_messages_of_other_libraries_are_read(builder: Any, codec: Compression, 
         assert theirs.append(index, timestamp=row.timestamp, key=row.key, value=row.value) is not None
     sent = read_message_set(bytes(theirs.build()), size_max=SIZE_MAX)
     assert sent.compression is codec
-    assert [record[1:4] for record in sent.records] == [(r.timestamp if magic else -1, r.key, r.value) for r in ROWS]
+    assert [record[1:4] for run in sent.runs for record in run] == [
+        (r.timestamp if magic else -1, r.key, r.value) for r in ROWS
+    ]

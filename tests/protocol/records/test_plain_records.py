@@ -1,6 +1,5 @@
 """Keys and copies of plain records against the reader of whole records, and both forms on damaged bytes."""
 
-import sys
 from collections.abc import Callable
 from random import Random
 from types import ModuleType
@@ -8,20 +7,12 @@ from types import ModuleType
 import pytest
 
 from protocol.errors import Malformed
-from protocol.records import plain_records
 from protocol.records.batch import HEADER_SIZE, parse_records, read_header
 from protocol.records.builder import RecordData, build_batch, renumbered
 from protocol.records.plain_records import INT64_MAX, INT64_MIN, copy_kept, first_timestamp_delta, read_keys
-from tests.support.forms import interpreted, use_form
+from tests.support.forms import both_forms, mutated
 
 TIME = 10**12
-
-
-@pytest.fixture
-def both_forms(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
-    """The compiled form and the interpreted one."""
-    use_form("compiled", monkeypatch)
-    return sys.modules[plain_records.__name__], interpreted(plain_records.__name__)
 
 
 def make_batch(random: Random, count_max: int = 200) -> bytes:
@@ -135,27 +126,11 @@ def outcomes(form: ModuleType, plain: bytes, count: int) -> list[object]:
     return found
 
 
-def mutated(plain: bytes, random: Random) -> bytes:
-    changed = bytearray(plain)
-    for _ in range(random.choice((1, 1, 2, 3))):
-        at = random.randrange(len(changed))
-        match random.randrange(4):
-            case 0:
-                changed[at] = random.choice((0, 1, 2, 0x7E, 0x7F, 0x80, 0xFE, 0xFF))
-            case 1:
-                changed[at] ^= 1 << random.randrange(8)
-            case 2:  # a varint of up to 14 bytes
-                changed[at:at] = bytes([random.choice((0x80, 0xFF))]) * random.randrange(1, 14)
-            case 3:
-                del changed[at + 1 :]
-    return bytes(changed)
-
-
 @pytest.mark.parametrize(
     "count", [3000, pytest.param(1_000_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])], ids=str
 )
-def test_both_forms_do_the_same_with_mutated_records(count: int, both_forms: tuple[ModuleType, ModuleType]) -> None:
-    compiled_form, interpreted_form = both_forms
+def test_both_forms_do_the_same_with_mutated_records(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_form, interpreted_form = both_forms("protocol.records.plain_records", monkeypatch)
     random = Random(count)
     damaged = 0
     for number in range(count):

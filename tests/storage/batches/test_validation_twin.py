@@ -20,6 +20,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import plain_records, read_header
 from protocol.records.builder import RecordData, assemble, build_batch
 from protocol.records.compression import Buffer, Compression, compress, open_pieces
+from protocol.records.lz4_checksum import with_historic_checksum
 from protocol.records.plain_records import NumberedRecord, encode_records
 from storage.batches.validation import (
     AppendOrigin,
@@ -114,7 +115,7 @@ def some_wrapper(rng: random.Random) -> bytes:
         inner = mutated(inner, rng)
     data = compress(Compression(codec), inner)
     if codec == Compression.LZ4 and magic == 0:
-        data = bytes(protocol.records.legacy.with_historic_checksum(data))
+        data = bytes(with_historic_checksum(data))
     return message(magic, codec | append_time, (0, NOW_MS, None, data, []), rng.choice((0, len(rows) - 1, 2**62)))
 
 
