@@ -27,14 +27,21 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from protocol.errors import Malformed
-from protocol.records.batch import DELETE_HORIZON_BIT, NO_PRODUCER_ID, BatchHeader, TimestampType, plain_records
+from protocol.records.batch import (
+    DELETE_HORIZON_BIT,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchHeader,
+    TimestampType,
+    plain_records,
+)
 from protocol.records.builder import assemble, rebuild_batch
 from protocol.records.compression import OpensTooFar, compress
 from protocol.records.control import TransactionMarker
 from protocol.records.entries import entry_records
 from protocol.records.legacy import build_message_set, read_message_header
 from protocol.records.plain_records import INT64_MAX, copy_kept, first_timestamp_delta, read_keys
-from storage.batches.stored_batch import StoredBatch, batch_of, extent_at
+from storage.batches.stored_batch import Extent, StoredBatch, extent_at, timestamp_at
 from storage.batches.validation import SHARED_PLAIN_SIZE_MAX
 from storage.cleaning.cleaning_job import CleaningJob, CleaningResult, unstage
 from storage.cleaning.compaction import (
@@ -49,7 +56,7 @@ from storage.disk import names
 from storage.disk.files import Files, OsFiles
 from storage.producers.producer_state import marker_in
 from storage.recovery.recovery import stored_batches
-from storage.segments.segment import CleanedSegment, Segment
+from storage.segments.segment import CleanedSegment, Segment, entries_of_run
 
 _BUFFER_SIZE_MIN: Final = 4096
 _TOMBSTONE: Final = bytes([TOMBSTONE])
@@ -241,13 +248,9 @@ class _Pass:
         )
 
     def _append(self, cleaned: Segment, content: bytearray) -> None:
-        position, index = cleaned.size, 0
+        position = cleaned.size
         cleaned.append_unindexed(content)
-        while index < len(content):
-            extent = extent_at(content, index, position + index)
-            batch = batch_of(extent, memoryview(content)[index : index + extent.size])
-            cleaned.add_recovered_batch(extent, batch.max_timestamp_ms)
-            index += extent.size
+        cleaned.add_recovered_batches(entries_of_run(cleaned, _with_timestamps(content, position)))
         cleaned.start_writeback()  # leaves less for the sync, and fewer dirty pages that delay appends to other logs
         self._throttle.passed(len(content))
 
@@ -360,6 +363,16 @@ class _Pass:
                 # A flipped bit of its header or of a marker would decide on the records of other batches.
                 raise Malformed(f"the CRC of the batch at offset {header.base_offset} is wrong")
             yield batch
+
+
+def _with_timestamps(content: bytearray, start: int) -> Iterator[tuple[Extent, int]]:
+    """Yield the extent and the greatest timestamp of each batch in `content`, which is at `start` of a log file."""
+    index = 0
+    while index < len(content):
+        extent = extent_at(content, index, start + index)
+        timestamp_position = extent.timestamp_position
+        yield extent, NO_TIMESTAMP if timestamp_position is None else timestamp_at(content, timestamp_position - start)
+        index += extent.size
 
 
 def _rebuilt(batch: StoredBatch, header: BatchHeader, is_kept: bytes, horizon_ms: int | None) -> bytes:

@@ -13,7 +13,7 @@ Invariants:
 
 import contextlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from base.file_slice import FileSlice
@@ -582,3 +582,25 @@ def _probe(files: Files, file: OpenFile, position: int, size: int) -> None:
     for offset in (*range(0, size, PROBE_STEP), size - 1):
         if not files.read_cached_into(file, sample, position + offset):
             raise NotInMemoryError
+
+
+def entries_of_run(segment: Segment, batches: Iterable[tuple[Extent, int]]) -> RebuiltEntries:
+    """Return the index entries of consecutive batches at the end of `segment`, each given with its greatest timestamp.
+
+    They are those that `add_recovered_batch` adds for each batch.
+    """
+    largest, bytes_left = segment.largest(), segment.bytes_before_index_entry()
+    first_timestamp_ms = None
+    positions: list[OffsetPosition] = []
+    timestamps: list[TimestampOffset] = []
+    for extent, max_timestamp_ms in batches:
+        if extent.position == 0:
+            first_timestamp_ms = max_timestamp_ms
+        if max_timestamp_ms > largest.timestamp_ms:
+            largest = TimestampOffset(max_timestamp_ms, extent.last_offset)
+        if bytes_left < 0:
+            positions.append(OffsetPosition(extent.last_offset, extent.position))
+            timestamps.append(largest)
+            bytes_left = segment.index_interval_bytes
+        bytes_left -= extent.size
+    return RebuiltEntries(first_timestamp_ms, largest, positions, timestamps, bytes_left)

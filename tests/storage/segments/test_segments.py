@@ -1,11 +1,13 @@
 """The ordered set of segments against a list."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from storage.batches.stored_batch import Extent
 from storage.disk.files import OsFiles
-from storage.segments.segment import Segment
+from storage.segments.segment import Segment, entries_of_run
 from storage.segments.segments import Segments, slot_above, slot_of
 
 BASES = (5, 10, 30)
@@ -59,3 +61,33 @@ def test_size_is_the_sum_of_the_log_files(tmp_path: Path) -> None:
         one.create()
         one.append_unindexed(bytes(10 * (number + 1)))
     assert Segments(made).size == 30
+
+
+@pytest.mark.parametrize("run_size", [1, 2, 7, 100])
+def test_index_entries_of_a_run_are_those_of_its_batches(run_size: int, tmp_path: Path) -> None:
+    random = Random(run_size)
+    batches = []
+    position = 0
+    for number in range(100):
+        size = random.choice((61, 100, 200))
+        batches.append((Extent(position, size, 3 * number, 3 * number + 2, 2), random.randrange(1000)))
+        position += size
+    contents = []
+    for name in ("single", "runs"):
+        folder = tmp_path / name
+        folder.mkdir()
+        one = Segment(OsFiles(), str(folder), 0, now_ms=0, index_interval_bytes=250, index_size_max=10_000)
+        one.create()
+        one.append_unindexed(bytes(position))
+        if name == "single":
+            for extent, timestamp_ms in batches:
+                one.add_recovered_batch(extent, timestamp_ms)
+        else:
+            for start in range(0, len(batches), run_size):
+                one.add_recovered_batches(entries_of_run(one, batches[start : start + run_size]))
+        contents.append((one.largest(), one.first_timestamp_ms))
+        one.seal()
+        one.sync()
+        contents.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert contents[:2] == contents[2:]
+    assert len(contents[1]["00000000000000000000.index"]) >= 20 * 8
