@@ -10,6 +10,8 @@ from protocol.records.entries import entries, entry_records
 from protocol.records.legacy import build_message_set, read_message_set
 from tests.support.entries import entry_crc_is_valid
 
+pytestmark = pytest.mark.usefixtures("form")
+
 SIZE_MAX = 1 << 20
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
 

@@ -13,6 +13,8 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 from protocol.records.legacy import build_message_set, messages, read_message_set
 
+pytestmark = pytest.mark.usefixtures("form")
+
 SIZE_MAX = 1 << 20
 
 CONTENT: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [

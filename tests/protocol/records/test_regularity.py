@@ -1,4 +1,4 @@
-"""The quick proof against its slow twin: parsing, and counting the offset deltas."""
+"""The check of records against a reader that shares no code with it, at the places where lengths change."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from protocol.records.batch import HEADER_SIZE, HeaderBudget, Record, TooManyHea
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.plain_records import encode_records, timestamp_deltas
 from protocol.records.regularity import are_regular, are_regular_pieces
+from tests.protocol.records.test_regularity_twin import read
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -22,12 +23,14 @@ COUNTS = [1, 2, 63, 64, 65, 200]
 
 
 def is_readable(data: bytes, count: int) -> bool:
-    """The twin: whether each record can be parsed and has the offset that is its number."""
+    """Whether each record can be read and has the offset that is its number: the twin and the parser agree on it."""
     try:
         opened = list(parse_records([data], HEADER._replace(records_count=count, base_timestamp=0)))
+        found = [record.offset for record in opened] == list(range(count))
     except Malformed:
-        return False
-    return [record.offset for record in opened] == list(range(count))
+        found = False
+    assert found == (read(data, count) is not None)
+    return found
 
 
 def encoded(rows: list[Record]) -> bytes:
@@ -70,7 +73,7 @@ def varied_values(
 
 
 VALUE_SIZES = [range(5, 40), range(70, 130), range(50, 75), range(3), range(1000, 8180), range(8170, 8200)]
-TIME_STEPS_MS = [0, 1, 500, 100_000, 10**8]
+TIME_STEPS_MS = [0, 100_000]
 
 
 @pytest.mark.parametrize("sizes", VALUE_SIZES, ids=str)
@@ -139,8 +142,8 @@ def test_no_changed_byte_of_a_layout_goes_unnoticed(sizes: range, time_step_ms: 
             assert are_regular(changed, count) == is_readable(changed, count)
 
 
-@pytest.mark.parametrize("sizes", VALUE_SIZES[:4], ids=str)
-@pytest.mark.parametrize("headers", [[], *HEADERS], ids=len)
+@pytest.mark.parametrize("sizes", VALUE_SIZES[:2], ids=str)
+@pytest.mark.parametrize("headers", [[], HEADERS[-1]], ids=len)
 def test_keys_of_any_size_are_checked_like_parsing_does(sizes: range, headers: Headers) -> None:
     """Keys and values of other sizes in each record, with lengths of one and two bytes, and each byte changed once."""
     rng = Random(len(sizes) + len(headers))
@@ -159,19 +162,9 @@ def test_keys_of_any_size_are_checked_like_parsing_does(sizes: range, headers: H
             assert are_regular(changed, 80) == is_readable(changed, 80)
 
 
-def test_equal_records_with_long_keys_differ_in_the_second_byte_of_a_length() -> None:
-    rows = [Record(n, TIME, bytes(64), bytes(200), []) for n in range(70)]
-    data = encoded(rows)
-    assert are_regular(data, 70)
-    at = data.rindex(b"\x80\x01" + bytes(64))
-    changed = data[: at + 1] + b"\x02" + data[at + 2 :]
-    assert not is_readable(changed, 70)
-    assert not are_regular(changed, 70)
-
-
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("key", [None, b"", b"k" * 10, b"k" * 64])
-@pytest.mark.parametrize("size", [0, 10, 50, 56, 90, 1000])
+@pytest.mark.parametrize("key", [None, b"k" * 64])
+@pytest.mark.parametrize("size", [0, 56, 1000])
 def test_records_of_one_size_are_regular(count: int, key: bytes | None, size: int) -> None:
     for time_step_ms in (0, 1, 50, 10_000):
         data = encoded(same_size(count, key, size, time_step_ms))
@@ -181,9 +174,9 @@ def test_records_of_one_size_are_regular(count: int, key: bytes | None, size: in
         assert not are_regular(data, count - 1)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_records_of_any_form_are_regular(seed: int) -> None:
-    rows = any_size(1 + seed * 5, seed)
+    rows = any_size(1 + seed * 12, seed)
     data = encoded(rows)
     times = [row.timestamp - TIME for row in rows]
     assert timestamp_deltas(data, len(rows)) == (min(times), max(times))
@@ -213,7 +206,7 @@ def test_wrong_offset_delta_is_irregular_at_any_position() -> None:
             assert not are_regular(encoded(changed), 150)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_regular_records_are_accepted_by_the_parser(seed: int) -> None:
     """Every byte of the structure changed in turn: the proof never says more than parsing, and nothing less."""
     rng = Random(seed)
@@ -221,7 +214,7 @@ def test_regular_records_are_accepted_by_the_parser(seed: int) -> None:
     rows = [row for row in rows if len(row.value or b"") < 1000 and len(row.key or b"") < 1000]
     rows = [row._replace(offset=number) for number, row in enumerate(rows)]
     data = encoded(rows)
-    for _ in range(1500):
+    for _ in range(700):
         mutated = bytearray(data)
         for _ in range(rng.choice((1, 1, 2, 3))):
             at = rng.randrange(len(mutated))
@@ -289,7 +282,7 @@ def test_batch_of_the_builder_is_regular() -> None:
     assert are_regular(memoryview(batch)[HEADER_SIZE:], 100)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_pieces_are_checked_like_joined_records(seed: int) -> None:
     """Cut at every boundary, and then with damage."""
     rng = Random(seed)
@@ -300,7 +293,7 @@ def test_pieces_are_checked_like_joined_records(seed: int) -> None:
     for at in range(len(data) + 1):
         assert are_regular_pieces([data[:at], data[at:]], len(rows))
     assert are_regular_pieces([data[at : at + 1] for at in range(len(data))], len(rows))
-    for _ in range(300):
+    for _ in range(200):
         mutated = bytearray(data)
         mutated[rng.randrange(len(mutated))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF))
         if rng.random() < 0.1:
