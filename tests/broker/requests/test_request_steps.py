@@ -258,7 +258,7 @@ COSTS = [
     Cost("Fetch v13, idle session", fetching(13, 10), 1_650),
     Cost("Fetch v17, idle session", fetching(17, 10), 1_650),
     Cost("ListOffsets v9", asking_for_ends, 1_220),
-    Cost("OffsetCommit v8", committing, 2_770),
+    Cost("OffsetCommit v8", committing, 2_700),
     Cost("Heartbeat v4", beating, 1_070),
 ]
 
