@@ -44,6 +44,14 @@ class Watches:
             due += [(watch, event) for watch in self._children.pop(parent, {})]
         return due
 
+    def forget(self, watch: Watch, data: Iterable[str], children: Iterable[str]) -> None:
+        """Remove one callback from paths where it waits."""
+        for armed, paths in ((self._data, data), (self._children, children)):
+            for path in paths:
+                del armed[path][watch]
+                if not armed[path]:
+                    del armed[path]
+
     def clear(self) -> None:
         self._data.clear()
         self._children.clear()

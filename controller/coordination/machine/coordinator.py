@@ -12,7 +12,6 @@ connection at most.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Final, NamedTuple, cast
 
 from controller.coordination.machine.access import (
@@ -176,15 +175,28 @@ class Changes(NamedTuple):
 class _Connection:
     """A connection of a session: its watches, and who has logged in on it."""
 
-    def __init__(self, number: int, session: Session, notify: Callable[[_Connection, WatchEvent], None]) -> None:
+    def __init__(self, number: int, session: Session) -> None:
         self.number = number
         self.session = session
-        self.watches = Watches()
+        self.data_watches: set[str] = set()
+        self.child_watches: set[str] = set()
         self.identities: dict[str, None] = {}
-        self.notify = partial(notify, self)
+
+    @property
+    def watch_count(self) -> int:
+        return len(self.data_watches) + len(self.child_watches)
 
     def allows(self, acl: Sequence[Acl], permission: int) -> bool:
         return allows(acl, permission, self.identities)
+
+    def __call__(self, event: WatchEvent) -> None:
+        """Note that a watch is disarmed; as a callback, the connection is its own key among the watches."""
+        if event.kind is WatchKind.CHILDREN:
+            self.child_watches.discard(event.path)
+            return
+        self.data_watches.discard(event.path)
+        if event.kind is WatchKind.DELETED:
+            self.child_watches.discard(event.path)
 
 
 class Coordinator:
@@ -198,11 +210,13 @@ class Coordinator:
         self._limits = limits
         self._connections: dict[int, _Connection] = {}
         self._by_session: dict[int, _Connection] = {}
+        self._watches = Watches()
+        """Of all connections, so that a change costs no more for those that do not watch its node."""
         self._event_zxid = _NO_ZXID
 
     @property
     def watch_count(self) -> int:
-        return sum(connection.watches.count for connection in self._connections.values())
+        return sum(connection.watch_count for connection in self._connections.values())
 
     def take_effects(self) -> list[Effect]:
         effects, self.effects = self.effects, []
@@ -244,7 +258,7 @@ class Coordinator:
         else:
             session = self.sessions.begin(request.timeout_ms, new_password, now.monotonic_ms, now.wall_ms)
             self.zxid += 1
-        connection = _Connection(number, session, self._notify)
+        connection = _Connection(number, session)
         self._connections[number] = self._by_session[session.id] = connection
         self.effects.append(
             Connected(number, ConnectResponse(session.timeout_ms, session.id, session.password, request.read_only))
@@ -255,6 +269,7 @@ class Coordinator:
         connection = self._connections.pop(number, None)
         if connection is not None:
             del self._by_session[connection.session.id]
+            self._watches.forget(connection, connection.data_watches, connection.child_watches)
 
     def expire(self, now: Now) -> None:
         """End the sessions whose clients were silent for too long. Call it every tick."""
@@ -507,26 +522,29 @@ class Coordinator:
 
     def _watch_data(self, connection: _Connection, path: str) -> None:
         if self._has_room(connection):
-            connection.watches.watch_data(path, connection.notify)
+            self._watches.watch_data(path, connection)
+            connection.data_watches.add(path)
 
     def _watch_children(self, connection: _Connection, path: str) -> None:
         if self._has_room(connection):
-            connection.watches.watch_children(path, connection.notify)
+            self._watches.watch_children(path, connection)
+            connection.child_watches.add(path)
 
     def _has_room(self, connection: _Connection) -> bool:
-        if connection.watches.count < self._limits.watches_max:
+        if connection.watch_count < self._limits.watches_max:
             return True
         if connection.number in self._connections:
-            self._close(connection.number, f"it has {connection.watches.count} watches, the maximum")
+            self._close(connection.number, f"it has {connection.watch_count} watches, the maximum")
             self.disconnected(connection.number)
         return False
 
     def _fire(self, change: Change) -> None:
-        for connection in self._connections.values():
-            for watch, event in connection.watches.disarm(change.event):
-                acl = change.parent_acl if event.kind is WatchKind.CHILDREN else change.acl
-                if connection.allows(acl, Permission.READ):
-                    watch(event)
+        for watch, event in self._watches.disarm(change.event):
+            connection = cast("_Connection", watch)
+            connection(event)
+            acl = change.parent_acl if event.kind is WatchKind.CHILDREN else change.acl
+            if connection.allows(acl, Permission.READ):
+                self._notify(connection, event)
 
     def _notify(self, connection: _Connection, event: WatchEvent) -> None:
         self.effects.append(Notification(connection.number, _EVENTS[event.kind], event.path, self._event_zxid))

@@ -1,0 +1,89 @@
+"""The coordination server's machine: what a request costs, whoever else is connected."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from controller.coordination.machine.access import OPEN
+from controller.coordination.machine.coordinator import Coordinator, Limits, Notification, Now, new_tree
+from controller.coordination.machine.messages import (
+    Code,
+    ConnectRequest,
+    CreateRequest,
+    EmptyRequest,
+    Flag,
+    ReadRequest,
+    Request,
+)
+from controller.coordination.machine.sessions import Sessions, Timeouts
+
+NOW = Now(wall_ms=1_000_000, monotonic_ms=0)
+
+
+def coordinator() -> Coordinator:
+    sessions = Sessions([], 0, Timeouts(500, 1000, 60_000), NOW.monotonic_ms)
+    return Coordinator(new_tree([]), sessions, 0, Limits(sessions_max=1000, watches_max=10, response_bytes_max=1000))
+
+
+def connect(machine: Coordinator, number: int) -> None:
+    machine.connect(number, ConnectRequest(0, 0, 6000, 0, None, None), bytes(16), NOW)
+
+
+def ask(machine: Coordinator, number: int, code: int, request: Request) -> None:
+    machine.request(number, 1, code, request, NOW)
+
+
+def create(machine: Coordinator, number: int, path: str, flags: int = Flag.PERSISTENT) -> None:
+    ask(machine, number, Code.CREATE, CreateRequest(path, b"", list(OPEN), flags))
+
+
+def notified(machine: Coordinator) -> list[tuple[int, str]]:
+    """Return the connections and paths of the watch events since the last call."""
+    return [(it.connection, it.path) for it in machine.take_effects() if isinstance(it, Notification)]
+
+
+def _calls_to_end_a_session(connections: int) -> int:
+    """Return how many functions are called to end the session that owns 100 nodes."""
+    machine = coordinator()
+    for number in range(1, connections + 1):
+        connect(machine, number)
+        ask(machine, number, Code.EXISTS, ReadRequest("/elsewhere", True))
+    for number in range(100):
+        create(machine, 1, f"/{number}", Flag.EPHEMERAL)
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        ask(machine, 1, Code.CLOSE_SESSION, EmptyRequest())
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_change_costs_no_more_with_connections_that_do_not_watch_its_node() -> None:
+    assert _calls_to_end_a_session(200) == _calls_to_end_a_session(1)
+
+
+def test_watches_end_with_their_connection_and_those_of_others_stay() -> None:
+    machine = coordinator()
+    for number in (1, 2, 3):
+        connect(machine, number)
+    create(machine, 1, "/a")
+    for number in (2, 3):
+        ask(machine, number, Code.GET_CHILDREN, ReadRequest("/a", True))
+        ask(machine, number, Code.GET_DATA, ReadRequest("/a", True))
+    assert machine.watch_count == 4
+    machine.disconnected(2)
+    assert machine.watch_count == 2
+    notified(machine)
+    create(machine, 1, "/a/b")
+    assert notified(machine) == [(3, "/a")]
+    create(machine, 1, "/a/c")
+    assert notified(machine) == []
+    assert machine.watch_count == 1
