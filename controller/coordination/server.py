@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -33,8 +33,9 @@ from controller.coordination.machine.coordinator import (
     Refused,
     Reply,
     new_tree,
+    size_of,
 )
-from controller.coordination.machine.messages import ConnectRequest, Request, Result
+from controller.coordination.machine.messages import ConnectRequest, Request
 from controller.coordination.machine.sessions import PASSWORD_BYTES, Sessions, Timeouts
 from controller.coordination.settings import CoordinationSettings
 from controller.coordination.tree_file import TreeFile
@@ -268,12 +269,4 @@ class CoordinationServer:
 
 def _size(effect: Effect) -> int:
     """Return about how many bytes a response has because of the data that it carries."""
-    return _size_of(effect.values) if isinstance(effect, Reply) else 0
-
-
-def _size_of(values: Sequence[object]) -> int:
-    return sum(
-        _size_of(value.values) if isinstance(value, Result) else len(value)
-        for value in values
-        if isinstance(value, bytes | list | Result)
-    )
+    return size_of(effect.values) if isinstance(effect, Reply) else 0

@@ -72,6 +72,8 @@ from controller.state_store import (
 from controller.watches import Watches
 
 _NO_ZXID: Final = -1
+_NAME_BYTES: Final = 8
+"""What a name of a response takes besides its text, in a frame and in a list."""
 _SEQUENTIAL: Final = frozenset({Flag.PERSISTENT_SEQUENTIAL, Flag.EPHEMERAL_SEQUENTIAL})
 _EPHEMERAL: Final = frozenset({Flag.EPHEMERAL, Flag.EPHEMERAL_SEQUENTIAL})
 _EVENTS: Final = {
@@ -128,6 +130,21 @@ class Reply(NamedTuple):
     error: int
     code: int
     values: Sequence[object]
+
+
+def size_of(values: Sequence[object]) -> int:
+    """Return about how many bytes a response takes for the data, names and identities that it carries."""
+    size = 0
+    for value in values:
+        if isinstance(value, bytes | str):
+            size += len(value)
+        elif isinstance(value, list):  # of names
+            size += _NAME_BYTES * len(value) + sum(map(len, value))
+        elif isinstance(value, Result):
+            size += size_of(value.values)
+        elif type(value) is tuple:  # an access control list; the metadata of a node is a named tuple
+            size += sum(_NAME_BYTES + len(entry.id) for entry in value)
+    return size
 
 
 class Notification(NamedTuple):
@@ -425,7 +442,7 @@ class Coordinator:
                 results.append(Result(-1, _ERRORS[type(error)], ()))
                 continue
             results.append(Result(code, Error.OK, values))
-            size += len(cast("Sequence[object] | None", values[0]) or ())
+            size += size_of(values)
             if size > self._limits.response_bytes_max:
                 self._close(connection.number, f"it reads more than {self._limits.response_bytes_max} bytes at a time")
                 self.disconnected(connection.number)

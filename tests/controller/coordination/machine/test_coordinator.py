@@ -6,15 +6,28 @@ import sys
 from types import FrameType
 
 from controller.coordination.machine.access import OPEN
-from controller.coordination.machine.coordinator import Coordinator, Limits, Notification, Now, new_tree
+from controller.coordination.machine.coordinator import (
+    Close,
+    Coordinator,
+    Limits,
+    Notification,
+    Now,
+    Reply,
+    new_tree,
+    size_of,
+)
 from controller.coordination.machine.messages import (
+    Acl,
     Code,
     ConnectRequest,
     CreateRequest,
     EmptyRequest,
     Flag,
+    MultiRequest,
+    PathRequest,
     ReadRequest,
     Request,
+    SetAclRequest,
 )
 from controller.coordination.machine.sessions import Sessions, Timeouts
 
@@ -87,3 +100,26 @@ def test_watches_end_with_their_connection_and_those_of_others_stay() -> None:
     create(machine, 1, "/a/c")
     assert notified(machine) == []
     assert machine.watch_count == 1
+
+
+def test_names_and_identities_count_as_bytes_of_a_response() -> None:
+    machine = coordinator()
+    connect(machine, 1)
+    create(machine, 1, "/a")
+    for number in range(3):
+        create(machine, 1, f"/a/{'x' * 300}{number}")
+    machine.take_effects()
+    children = ReadRequest("/a", False)
+    ask(machine, 1, Code.GET_CHILDREN, children)
+    (reply,) = machine.take_effects()
+    assert isinstance(reply, Reply)
+    assert 903 <= size_of(reply.values) <= 1000
+    ask(machine, 1, Code.MULTI_READ, MultiRequest([(Code.GET_CHILDREN, children)] * 2))
+    assert isinstance(machine.take_effects()[0], Close), "more than 1000 bytes"
+    connect(machine, 2)
+    ask(machine, 2, Code.SET_ACL, SetAclRequest("/a", [Acl(31, "digest", f"{'u' * 300}:x"), *OPEN], -1))
+    machine.take_effects()
+    ask(machine, 2, Code.GET_ACL, PathRequest("/a"))
+    (reply,) = machine.take_effects()
+    assert isinstance(reply, Reply)
+    assert size_of(reply.values) > 300
