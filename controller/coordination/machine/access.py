@@ -6,7 +6,7 @@ Owns the schemes world, auth and digest. Other schemes are refused: no connectio
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import IntFlag
 from hashlib import sha1
 from typing import Final
@@ -25,6 +25,10 @@ class Permission(IntFlag):
 
 
 SCHEMES: Final = ("world", "auth", "digest")
+ENTRIES_MAX: Final = 1000
+"""Of one list, in which each entry of the scheme auth counts once for each identity."""
+IDENTITIES_MAX: Final = 100
+"""Of one connection."""
 _ANYONE: Final = ("world", "anyone")
 OPEN: Final = (Acl(int(Permission.ALL), *_ANYONE),)
 READ_ONLY: Final = (Acl(int(Permission.READ), *_ANYONE),)
@@ -35,7 +39,10 @@ class NoAuthError(StoreError):
 
 
 class InvalidAclError(StoreError):
-    """The list is empty, or has an entry that no connection could match: `scheme` is its scheme, None without one."""
+    """The list is empty or too long, or has an entry that no connection could match.
+
+    `scheme` is the scheme of that entry, None without one.
+    """
 
     def __init__(self, path: str, scheme: str | None) -> None:
         self.scheme = scheme
@@ -48,7 +55,7 @@ def digest_identity(credentials: bytes) -> str:
     return f"{user}:{b64encode(sha1(credentials, usedforsecurity=False).digest()).decode()}"
 
 
-def resolved(path: str, entries: Sequence[Acl] | None, identities: Iterable[str]) -> tuple[Acl, ...]:
+def resolved(path: str, entries: Sequence[Acl] | None, identities: Collection[str]) -> tuple[Acl, ...]:
     """Return the list to store: entries of the scheme auth become those of the connection's identities.
 
     Raises:
@@ -58,15 +65,14 @@ def resolved(path: str, entries: Sequence[Acl] | None, identities: Iterable[str]
         raise InvalidAclError(path, None)
     found: list[Acl] = []
     for entry in dict.fromkeys(entries):
-        own = [Acl(entry.permissions, "digest", identity) for identity in identities]
-        if (entry.scheme, entry.id) == _ANYONE:
+        if (entry.scheme, entry.id) == _ANYONE or (entry.scheme == "digest" and _is_digest(entry.id)):
             found.append(entry)
-        elif entry.scheme == "auth" and own:
-            found += own
-        elif entry.scheme == "digest" and _is_digest(entry.id):
-            found.append(entry)
+        elif entry.scheme == "auth" and identities:
+            found += (Acl(entry.permissions, "digest", identity) for identity in identities)
         else:
             raise InvalidAclError(path, entry.scheme)
+        if len(found) > ENTRIES_MAX:
+            raise InvalidAclError(path, None)
     return tuple(found)
 
 

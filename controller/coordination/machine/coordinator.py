@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
 from controller.coordination.machine.access import (
+    IDENTITIES_MAX,
     SCHEMES,
     InvalidAclError,
     NoAuthError,
@@ -366,7 +367,7 @@ class Coordinator:
         self.effects.append(Reply(connection.number, xid, self.zxid, error, code, values))
 
     def _authenticate(self, connection: _Connection, xid: int, request: AuthRequest) -> None:
-        if request.scheme == "digest":
+        if request.scheme == "digest" and len(connection.identities) < IDENTITIES_MAX:
             connection.identities[digest_identity(request.credentials or b"")] = None
             self._reply_to_auth(connection, xid, Error.OK)
             return

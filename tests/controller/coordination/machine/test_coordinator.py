@@ -5,23 +5,26 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from controller.coordination.machine.access import OPEN
+from controller.coordination.machine.access import IDENTITIES_MAX, OPEN
 from controller.coordination.machine.coordinator import (
     Close,
     Coordinator,
     Limits,
     Notification,
     Now,
+    Refused,
     Reply,
     new_tree,
     size_of,
 )
 from controller.coordination.machine.messages import (
     Acl,
+    AuthRequest,
     Code,
     ConnectRequest,
     CreateRequest,
     EmptyRequest,
+    Error,
     Flag,
     MultiRequest,
     PathRequest,
@@ -123,3 +126,25 @@ def test_names_and_identities_count_as_bytes_of_a_response() -> None:
     (reply,) = machine.take_effects()
     assert isinstance(reply, Reply)
     assert size_of(reply.values) > 300
+
+
+def test_access_control_lists_and_identities_are_limited() -> None:
+    """Each identity multiplies the entries of the scheme auth."""
+    machine = coordinator()
+    connect(machine, 1)
+    create(machine, 1, "/a")
+    for number in range(IDENTITIES_MAX):
+        ask(machine, 1, Code.AUTH, AuthRequest(0, "digest", b"%d:x" % number))
+    machine.take_effects()
+    entries = [Acl(permissions, "auth", "") for permissions in range(1, 12)]
+    for count, error in ((10, Error.OK), (11, Error.INVALID_ACL)):
+        ask(machine, 1, Code.SET_ACL, SetAclRequest("/a", entries[:count], -1))
+        (reply,) = machine.take_effects()
+        assert isinstance(reply, Reply)
+        assert reply.error == error
+    ask(machine, 1, Code.AUTH, AuthRequest(0, "digest", b"one more:x"))
+    refused, reply, close = machine.take_effects()
+    assert isinstance(refused, Refused)
+    assert isinstance(reply, Reply)
+    assert reply.error == Error.AUTH_FAILED
+    assert isinstance(close, Close)
