@@ -83,6 +83,16 @@ class CoordinationThread:
         self._end_session_of(path)
 
     def _run(self, started: Future[None]) -> None:
+        try:
+            self._run_logged(started)
+        except Exception as error:
+            self.problem = str(error)
+            self._status = _FAILED
+        finally:
+            if not started.done():
+                started.set_result(None)
+
+    def _run_logged(self, started: Future[None]) -> None:
         handler = logging.FileHandler(self.log, encoding="utf-8")
         handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(message)s (%(name)s)"))
         logger = logging.getLogger(_LOGGER)
@@ -92,15 +102,12 @@ class CoordinationThread:
 
         try:
             asyncio.run(self._serve(started))
-        except Exception as error:
+        except Exception:
             logger.exception("the coordination server ends")
-            self.problem = str(error)
-            self._status = _FAILED
+            raise
         finally:
             logger.removeHandler(handler)
             handler.close()
-            if not started.done():
-                started.set_result(None)
 
     async def _serve(self, started: Future[None]) -> None:
         import asyncio

@@ -72,6 +72,13 @@ def test_port_in_use_is_reported(run: RunTool, tmp_path: Path) -> None:
     assert "in use" in outcome.stderr
 
 
+def test_log_that_cannot_be_opened_is_reported(run: RunTool, tmp_path: Path) -> None:
+    (tmp_path / "server.log").mkdir()
+    outcome = run(coordination_server_start.main, "--data", str(tmp_path), "--port", "0")
+    assert (outcome.status, outcome.stdout) == (1, "")
+    assert "Is a directory" in outcome.stderr
+
+
 def test_file_of_something_else_is_reported(run: RunTool, tmp_path: Path) -> None:
     file = tmp_path / "coordination.sqlite"
     file.write_text("no database, and longer than a header of one")
