@@ -370,6 +370,17 @@ def _accepts(port: int) -> bool:
         return False
 
 
+def _is_in_use(port: int) -> bool:
+    """Return whether a process listens at the port, also if it is halted."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a dead process do not count
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return True
+    return False
+
+
 def _serves(broker_id: int, port: int) -> bool:
     """Return whether a broker knows itself and a controller."""
     if not _accepts(port):
@@ -387,14 +398,19 @@ def session_ender(servers: Sequence[Supervised]) -> Callable[[str], None]:
     """Return a function that ends the session of a broker whose process has ended.
 
     Its partitions get new leaders immediately, and not after the timeout of the session. Only a parent knows that a
-    process is dead, and not slow; so no session of a living broker is ended. An ensemble of ZooKeeper waits.
+    process is dead, and not slow. If the port of the broker is still in use, the session is not that of the process:
+    a broker of an earlier supervisor, which was killed, still runs. So no session of a living broker is ended. An
+    ensemble of ZooKeeper waits.
     """
     coordinators = [server for server in servers if isinstance(server, CoordinationThread)]
-    ids = {server.name: server.settings.get("broker.id") for server in servers if isinstance(server, Server)}
+    brokers = {server.name: server for server in servers if isinstance(server, Server)}
 
     def end_session(name: str) -> None:
-        broker_id = ids.get(name)
-        for coordinator in coordinators if broker_id is not None else ():
+        broker = brokers.get(name)
+        broker_id = None if broker is None else broker.settings.get("broker.id")
+        if broker is None or broker_id is None or _is_in_use(broker.port):
+            return
+        for coordinator in coordinators:
             coordinator.end_session_of(f"{BROKER_IDS}/{broker_id}")
 
     return end_session

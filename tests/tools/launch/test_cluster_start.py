@@ -163,6 +163,9 @@ def test_session_of_a_dead_broker_is_ended_and_no_other(tmp_path: Path) -> None:
         end_session("broker-1")
         end_session("coordination")
         assert clients[1].ask(PING, xid=-2)[-1].error == 0
+        with socket.create_server(("127.0.0.1", brokers[1].port)):
+            end_session("broker-2")
+            assert clients[1].ask(PING, xid=-2)[-1].error == 0, "another process is the broker"
         for client in clients:
             client.close()
     finally:
