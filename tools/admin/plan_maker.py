@@ -182,11 +182,17 @@ class _Layout:
         )
 
     def may_move(self, partition: TopicPartition, source: int, target: int) -> bool:
-        """Return whether a replica may move without two replicas of the partition in a rack that were in two."""
+        """Return whether a replica may move without two replicas of the partition in a rack that were in two.
+
+        If it is not the only one, another that has the records must be on a live broker.
+        """
         replicas = self.replicas[partition]
         if source not in replicas or target in replicas:
             return False
-        others = {self.racks.get(broker) for broker in replicas if broker != source}
+        rest = [broker for broker in replicas if broker != source]
+        if rest and not any(broker in self.cluster.racks for broker in self.with_records(partition, rest)):
+            return False
+        others = {self.racks.get(broker) for broker in rest}
         return not self.racks or self.racks[target] not in others or self.racks.get(source) in others
 
     def move(self, partition: TopicPartition, source: int, target: int) -> None:
@@ -204,9 +210,11 @@ class _Layout:
         return [broker for broker in brokers if broker in before] or list(brokers)
 
     def led_anew(self, partition: TopicPartition, kept: Sequence[int]) -> list[int]:
-        """Return the replicas with the one first that has the records and leads the fewest partitions."""
+        """Return the replicas with the one first that has the records, is live and leads the fewest partitions."""
         candidates = self.with_records(partition, kept)
-        firsts = sorted(candidates, key=lambda broker: (self.leaders[broker], kept.index(broker)))[:1]
+        firsts = sorted(
+            candidates, key=lambda broker: (broker not in self.cluster.racks, self.leaders[broker], kept.index(broker))
+        )[:1]
         return [*firsts, *(broker for broker in kept if broker not in firsts)]
 
     def changed(self) -> Replicas:
@@ -221,13 +229,13 @@ def _largest_first(cluster: Cluster, partitions: Iterable[TopicPartition]) -> li
 
 
 def _spread_over_racks(layout: _Layout) -> None:
-    rack_count = len(set(layout.racks.values()))
+    racks = set(layout.racks.values())
     for partition in sorted(layout.replicas):
         while True:
             replicas = layout.replicas[partition]
-            by_rack = Counter(layout.racks.get(broker) for broker in replicas)
-            crowded = [broker for broker in replicas if by_rack[layout.racks.get(broker)] > 1]
-            if not layout.racks or not crowded or len(by_rack) == rack_count:
+            by_rack = Counter(layout.racks[broker] for broker in replicas if broker in layout.racks)  # others are dead
+            crowded = [broker for broker in replicas if broker in layout.racks and by_rack[layout.racks[broker]] > 1]
+            if not crowded or racks <= by_rack.keys():
                 break
             source = max(crowded, key=lambda broker: (broker != replicas[0], len(layout.by_broker[broker]), broker))
             layout.place(partition, layout.led_anew(partition, [broker for broker in replicas if broker != source]))
@@ -331,7 +339,7 @@ def _chain_of_leaders(layout: _Layout, start: int) -> list[tuple[TopicPartition,
             replicas = layout.replicas[partition]
             if replicas[0] == broker:
                 for follower in set(replicas[1:]) & set(layout.with_records(partition, replicas)):
-                    if follower not in reached and follower in layout.by_broker:
+                    if follower not in reached and follower in layout.targets:
                         reached[follower] = (partition, broker)
                         queue.append(follower)
     return []

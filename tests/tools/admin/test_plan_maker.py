@@ -100,6 +100,21 @@ def test_balanced_clusters_are_level_and_stay_as_they_are(seed: int) -> None:
     assert copied_size(moved, balance(moved)) == 0 or copied_size(moved, balance(moved)) < copied_size(cluster, changed)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_balanced_cluster_may_have_dead_brokers(seed: int) -> None:
+    """Their replicas may stay, but they become no leaders, and no live replica leaves the records to them alone."""
+    rng = Random(seed)
+    whole = random_cluster(rng)
+    dead = rng.sample(sorted(whole.racks), rng.randrange(1, len(whole.racks)))
+    cluster = whole._replace(racks={broker: rack for broker, rack in whole.racks.items() if broker not in dead})
+    for partition, replicas in balance(cluster).items():
+        before = cluster.replicas[partition]
+        assert len(set(replicas)) == len(replicas) == len(before)
+        assert set(replicas) - set(before) <= cluster.racks.keys()
+        if before[0] not in dead:
+            assert replicas[0] not in dead
+
+
 def test_bytes_and_leaders_are_balanced() -> None:
     sizes = {("a", number): (100 if number % 2 else 1) * GB for number in range(20)}
     cluster = Cluster(
