@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from math import ceil
 from typing import Final, NamedTuple
 
-from broker.loop.rates import SampledRate, TokenBucket
+from broker.loop.rates import THROTTLE_MS_MAX, SampledRate, TokenBucket
 from broker.replica.partition import Partition
 from config.log_config import LogConfig
 
@@ -71,9 +72,10 @@ class Throttle:
         return UNLIMITED if rate_max == UNLIMITED else int(self._bucket.tokens(rate_max, self._monotonic_ms()))
 
     def wait_ms(self) -> int:
-        """Return after how many milliseconds a byte is left, if no other takes it."""
-        now_ms = self._monotonic_ms()
-        return self._bucket.throttle_ms(self._rate_max(), now_ms) + 1
+        """Return after how many milliseconds a byte is left, if no other takes it; at most `THROTTLE_MS_MAX`."""
+        rate_max = self._rate_max()
+        missing = 1 - self._bucket.tokens(rate_max, self._monotonic_ms())
+        return THROTTLE_MS_MAX if rate_max <= 0 else min(max(ceil(missing * 1000 / rate_max), 1), THROTTLE_MS_MAX)
 
     def sent(self, partition: Partition, replica_id: int, size: int) -> None:
         """Count what a leader has sent to a follower, if it is throttled."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker.loop.rates import THROTTLE_MS_MAX
 from broker.replica.throttles import UNLIMITED, Direction, FollowerBudget, Throttle, Windows
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
@@ -80,6 +81,18 @@ def test_rate_holds_whatever_the_size_of_a_batch(rate: int, batch: int) -> None:
         clock.advance(100)
     assert 0.8 * rate * seconds <= sent <= 1.2 * rate * seconds + batch
     assert own.byte_rate <= 1.2 * rate + batch / 10
+
+
+@pytest.mark.parametrize(("rate", "wait_ms"), [(0, THROTTLE_MS_MAX), (1, 600), (3, 1), (UNLIMITED - 1, 1)])
+def test_wait_ends_when_a_whole_byte_is_left(rate: int, wait_ms: int) -> None:
+    """A fetcher that waited for less would ask its leader in vain, a thousand times a second."""
+    clock = ManualClock()
+    own = throttle(clock, rate)
+    own.record(rate)  # all that is left at first
+    clock.advance(400)
+    assert own.wait_ms() == wait_ms
+    clock.advance(wait_ms)
+    assert own.left() >= 1 or not rate
 
 
 def test_rate_that_is_raised_or_removed_holds_at_once() -> None:
