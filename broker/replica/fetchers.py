@@ -343,6 +343,9 @@ class LeaderFetcher:
             self.byte_count += len(data.records or b"")
             effect = machine.effect_of(partition, data)
             if type(effect) is Append:
+                throttle = fetchers.manager.throttles.follower
+                if partition.lag and throttle.concerns(self._replicas[partition.key]):
+                    throttle.record(len(data.records or b""))
                 await self._append(partition, data, pause)
             elif isinstance(effect, FindOffset):
                 machine.hold(partition)
@@ -533,9 +536,6 @@ class LeaderFetcher:
         if log.durability.needs_flush:
             self._change_log(partition, _flush)
             return False
-        throttle = self._fetchers.manager.throttles.follower
-        if partition.lag and throttle.concerns(replica):
-            throttle.record(len(records))
         self._machine.appended(partition, _position_of(log), data.high_watermark)
         return True
 

@@ -197,3 +197,17 @@ async def test_a_throttled_copy_waits_while_the_others_go_on(
         assert (throttles.leader if limited == 1 else throttles.follower).byte_rate > 0
         await set_rate(cluster, limited, setting, None)
         await until(lambda: end_of(cluster, 2, "slow") == 20)
+
+
+async def test_a_copy_into_a_slow_directory_is_throttled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its appends are planned first. What a follower fetches before it knows that it lags is free."""
+    monkeypatch.setattr("storage.disk.directory_writer.FAST_SECONDS_MIN", 1e9)
+    async with running_cluster(tmp_path, (1, 2), {"replica.fetch.max.bytes": "1000"}) as cluster:
+        for writer in cluster.services(2).log_manager.writers.values():
+            writer.is_slow = True
+        await create(cluster, "slow", [1], **{FOLLOWERS: "0:2"})
+        await set_rate(cluster, 2, "follower.replication.throttled.rate", 1)
+        await produce(cluster, "slow", 1_000, 3)
+        await reassign(cluster, "slow", [1, 2])
+        await until(lambda: end_of(cluster, 2, "slow") >= 2)
+        assert cluster.services(2).replica_manager.throttles.follower.byte_rate > 0
