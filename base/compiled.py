@@ -18,6 +18,7 @@ import os
 import sys
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
@@ -70,8 +71,10 @@ def compiled_files() -> dict[str, Path]:
     for name in names:
         module, _, rest = name.removesuffix(_SUFFIX).partition("-")
         digest, _, checksum = rest.partition("-")
-        if starts.get(module) == digest and name.endswith(_SUFFIX) and checksum_of(FOLDER / name) == checksum:
-            found[module] = FOLDER / name
+        if starts.get(module) == digest and name.endswith(_SUFFIX):
+            with suppress(OSError):  # another process may have removed it, or this user may not read it
+                if checksum_of(FOLDER / name) == checksum:
+                    found[module] = FOLDER / name
     return found
 
 

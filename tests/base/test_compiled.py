@@ -65,6 +65,13 @@ def test_half_written_file_is_not_found(folder: Path) -> None:
     assert compiled_files() == {}
 
 
+def test_file_that_another_process_removes_meanwhile_is_not_found(folder: Path) -> None:
+    path = put(folder, b"machine code")
+    path.unlink()
+    path.symlink_to(folder / "removed")
+    assert compiled_files() == {}
+
+
 def test_other_files_and_no_folder_are_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("failure", "x-y-z.so", f"{MODULE}.so", "-", "é-1-2"):
         (folder / name).write_bytes(b"")

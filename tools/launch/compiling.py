@@ -80,7 +80,7 @@ def _compile_once(missing: Sequence[str], progress: Progress) -> None:
         missing = _missing()
         failure = compiled.FOLDER / _FAILURE
         if failure.is_file():
-            tried, _, reason = failure.read_text(encoding="utf-8").partition("\n")
+            tried, _, reason = failure.read_text(encoding="utf-8", errors="replace").partition("\n")
             if tried == attempt:
                 raise CannotCompileError(reason)
         if not missing:
@@ -119,7 +119,14 @@ def _compile(missing: Sequence[str], progress: Progress) -> None:
         variables = {**os.environ, "TMPDIR": work, "PYTHONPATH": str(ROOT), "MODULES": " ".join(missing)}
         try:
             done = subprocess.run(
-                command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+                command,
+                cwd=ROOT,
+                env=variables,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
             raise CannotCompileError(f"the compiler took more than {_TIMEOUT_S} s") from None

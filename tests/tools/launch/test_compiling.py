@@ -39,7 +39,7 @@ def test_broken_compiler_is_tried_once(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tool = tmp_path / "cc"
-    tool.write_text("#!/bin/sh\necho cannot find crt1.o >&2\nexit 1\n")
+    tool.write_bytes(b"#!/bin/sh\necho cannot find crt1.o \xff >&2\nexit 1\n")
     tool.chmod(0o755)
     monkeypatch.setenv("CC", str(tool))
     reason = compiling.prepare()
@@ -57,6 +57,9 @@ def test_broken_compiler_is_tried_once(
     monkeypatch.setattr(compiling.subprocess, "run", fail)
     assert compiling.prepare() == reason
     assert not tries
+    failure = folder / "failure"
+    failure.write_bytes(failure.read_bytes() + b"\xe2\x80")  # cut off within a character
+    assert compiling.prepare() == f"{reason}\ufffd"
     tool.write_text("#!/bin/sh\necho another version >&2\nexit 1\n")
     assert compiling.prepare() == "the compiler failed: another version"
     assert compiling.main() == 0
