@@ -160,9 +160,10 @@ def test_every_package_of_the_repository_is_in_the_wheel() -> None:
 
 
 def test_every_file_of_the_folders_is_in_the_wheel(pure_wheel: Path) -> None:
-    tracked = run("git", "ls-files", "--", "milena_broker", *FOLDERS, folder=ROOT).split("\n")
+    files = {path for folder in ("milena_broker", *FOLDERS) for path in (ROOT / folder).rglob("*") if path.is_file()}
+    expected = {str(path.relative_to(ROOT)) for path in files if path.suffix not in (".pyc", ".so")}
     names = {name.removeprefix(f"{PRIVATE_FOLDER}/") for name in zipfile.ZipFile(pure_wheel).namelist()}
-    assert {name for name in tracked if name} <= names
+    assert expected <= names
 
 
 def test_wheel_of_this_system_has_the_compiled_modules_beside_their_sources(wheel: Path, pure_wheel: Path) -> None:
