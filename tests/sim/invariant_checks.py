@@ -18,6 +18,7 @@ from broker.groups.runner import GroupRunner
 from broker.replica.partition import Partition
 from broker.transactions.machine.transaction import Transaction
 from tests.sim.cluster import Cluster, Machine
+from tests.sim.world import Crashed
 
 Rising = dict[str, tuple[object, int]]
 """Numbers by name, each with the scope in which it must not fall."""
@@ -89,10 +90,14 @@ class InvariantChecks:
 
         @wraps(event)
         def perform(machine: Any, *arguments: Any, **details: Any) -> Any:
+            is_alive = True
             try:
                 return event(machine, *arguments, **details)
+            except Crashed:
+                is_alive = False  # the process has died in the middle of the event
+                raise
             finally:
-                if next(is_due):
+                if is_alive and next(is_due):
                     self.check(machine)
 
         return perform

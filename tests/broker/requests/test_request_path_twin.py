@@ -152,6 +152,7 @@ def scanned(request: Any) -> object:
                     for it in topic.partitions
                 ],
                 [ForgottenRow(it.topic, it.topic_id, it.partitions) for it in request.forgotten_topics_data],
+                request.rack_id,
             )
         case OffsetCommitRequest():
             return ScannedOffsetCommit(
