@@ -247,10 +247,13 @@ class Cluster:
         return min((it for it in isr if it != leader), key=lambda it: it == controller)
 
     def wait_until_in_sync(self, *topics: str) -> None:
-        """Wait until each partition of the topics has a running leader and all its replicas in sync."""
+        """Wait until each partition of the topics has a running leader and all its replicas in sync.
+
+        Every running broker has to know it: a client may ask any of them.
+        """
 
         def is_so() -> bool:
-            found = [self.partitions(topic) for topic in topics]
+            found = [self.partitions(topic, [broker_id]) for broker_id in self.running for topic in topics]
             # A broker that has not heard of a new topic yet knows none of its partitions.
             return all(found) and all(
                 leader in self.running and len(isr) == len(replicas)
