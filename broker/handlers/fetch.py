@@ -156,13 +156,14 @@ class _Reader:
             allowed = services.enforced_quotas.window_max(*self._quota_entity, Key.FETCH)
             bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
         state = request.replica_state
+        reads_followers = replica_id == CONSUMER and version >= FIRST_VERSION_WITH_FOLLOWERS
         limits = (
             bytes_max,
             request.isolation_level == READ_COMMITTED and replica_id == CONSUMER,
             has_limit,
             replica_id,
             not needs_conversion(version),
-            replica_id == CONSUMER and version >= FIRST_VERSION_WITH_FOLLOWERS,
+            reads_followers,
         )
         self.terms = _new_tuple(
             ReadTerms,
@@ -175,16 +176,15 @@ class _Reader:
                 min(request.min_bytes, bytes_max),
                 _new_tuple(FetchLimits, limits),
                 NO_BROKER_EPOCH if state is None else state.replica_epoch,
-                None if services.fetch_service.near_reads is None else self._prefer(limits[-1]),
+                self._prefer() if reads_followers and services.fetch_service.near_reads is not None else None,
             ),
         )
 
-    def _prefer(self, may_read_followers: bool) -> Callable[[Partition, int], int | None] | None:
-        """Return what chooses a near replica for the client; None if it must stay here."""
-        near_reads = self._services.fetch_service.near_reads
-        if near_reads is None or not may_read_followers:
+    def _prefer(self) -> Callable[[Partition, int], int | None] | None:
+        """Return what chooses a near replica for the client; None without a selector."""
+        near_reads, context = self._services.fetch_service.near_reads, self._context
+        if near_reads is None:
             return None
-        context = self._context
         return near_reads.for_client(
             self._request.rack_id, context.client_id or "", context.client_host, context.principal, context.listener
         )

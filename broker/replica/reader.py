@@ -17,7 +17,7 @@ from base.dataclass import dataclass
 from base.pause import Pause
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
-from broker.replica.throttles import FollowerBudget
+from broker.replica.throttles import UNLIMITED, FollowerBudget
 from protocol.errors import ErrorCode, KafkaError
 from storage.log.segment_reader import Wanted
 
@@ -131,13 +131,14 @@ async def read_partitions(
                 elif read.diverging is None:
                     if on_fetched is not None:
                         _note_fetched(on_fetched, partition, wanted)
-                    allowed = bytes_left if budget is None else min(bytes_left, budget.of(partition))
-                    if allowed < 1 and budget is not None and budget.of(partition) < 1:
+                    allowed = UNLIMITED if budget is None else budget.of(partition)
+                    if allowed < 1:
                         _set_offsets(read, partition)
                     else:
-                        _read_partition(read, partition, wanted, allowed, limits, isolation, needs_whole_batch, nowait)
-                    if budget is not None:
-                        budget.spend(partition, len(read.records))
+                        size_max = min(bytes_left, allowed)
+                        _read_partition(read, partition, wanted, size_max, limits, isolation, needs_whole_batch, nowait)
+                        if budget is not None:
+                            budget.spend(partition, len(read.records))
             except KafkaError as error:
                 read.error_code = error.code
         if read.is_news:

@@ -56,7 +56,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
                 )
             broker_ids = wanted or existing
             print("Querying brokers for log directories information", flush=True)
-            log_dirs = {broker_id: _log_dirs(admin, broker_id) for broker_id in broker_ids}
+            log_dirs = {broker_id: log_dirs_of(admin, broker_id) for broker_id in broker_ids}
     except KafkaError as error:
         return _failed(error.message)
     except CallTimedOut as error:
@@ -82,7 +82,7 @@ def _broker_ids(text: str) -> list[int]:
         raise UsageError(f"Cannot parse argument '{text}' of option broker-list: expected ids as in 0,1,2") from None
 
 
-def _log_dirs(admin: AdminClient, broker_id: int) -> Mapping[str, DescribeLogDirsResult]:
+def log_dirs_of(admin: AdminClient, broker_id: int) -> Mapping[str, DescribeLogDirsResult]:
     """Return the directories of one broker with all their partitions. Raises KafkaError."""
     request = DescribeLogDirsRequest(topics=None)
     response = admin.call(request, DescribeLogDirsResponse, broker_id=broker_id)

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from base.topic_partition import TopicPartition
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from tools.admin.log_dirs import log_dirs_of
 from tools.admin.plan_maker import Cluster, batches, copied_size, loads
-from tools.admin.reassignment_plans import InvalidPlanError, Replicas, format_plan
-from tools.client.admin_client import AdminClient, raise_for
+from tools.admin.reassignment_plans import Replicas, format_plan, require_all_racks_or_none
+from tools.client.admin_client import AdminClient
 
 BATCH_SIZE: Final = 50
 LARGE_PLAN_SIZE: Final = 50 * 10**9
@@ -27,11 +27,7 @@ def read_cluster(admin: AdminClient, *, uses_racks: bool) -> Cluster:
     """
     metadata = admin.metadata()
     racks = {broker.node_id: broker.rack if uses_racks else None for broker in metadata.brokers}
-    if 0 < sum(rack is not None for rack in racks.values()) < len(racks):
-        raise InvalidPlanError(
-            "Not all brokers have rack information. Add --disable-rack-aware in command line to make replica "
-            "assignment without rack information."
-        )
+    require_all_racks_or_none(racks)
     replicas = {
         (topic.name or "", partition.partition_index): list(partition.replica_nodes)
         for topic in metadata.topics
@@ -44,9 +40,7 @@ def sizes_of(admin: AdminClient, broker_ids: Collection[int]) -> dict[TopicParti
     """Return the bytes of the largest replica of each partition. Raises KafkaError."""
     found: dict[TopicPartition, int] = {}
     for broker_id in broker_ids:
-        response = admin.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, broker_id=broker_id)
-        raise_for(response.error_code)
-        for result in response.results:
+        for result in log_dirs_of(admin, broker_id).values():
             for topic in result.topics:
                 for partition in topic.partitions:
                     key = (topic.name, partition.partition_index)

@@ -140,16 +140,20 @@ def parse_broker_ids(text: str) -> list[int]:
     return brokers
 
 
-def propose(
-    current: Replicas, racks: Mapping[int, str | None], *, start: int, shift: int
-) -> dict[TopicPartition, Sequence[int]]:
-    """Return a placement of the partitions of each topic on the brokers in `racks`. Raises InvalidPlanError."""
-    with_rack = sum(rack is not None for rack in racks.values())
-    if 0 < with_rack < len(racks):
+def require_all_racks_or_none(racks: Mapping[int, str | None]) -> None:
+    """Raise InvalidPlanError if only some of the brokers have a rack."""
+    if 0 < sum(rack is not None for rack in racks.values()) < len(racks):
         raise InvalidPlanError(
             "Not all brokers have rack information. Add --disable-rack-aware in command line to make replica "
             "assignment without rack information."
         )
+
+
+def propose(
+    current: Replicas, racks: Mapping[int, str | None], *, start: int, shift: int
+) -> dict[TopicPartition, Sequence[int]]:
+    """Return a placement of the partitions of each topic on the brokers in `racks`. Raises InvalidPlanError."""
+    require_all_racks_or_none(racks)
     proposed: dict[TopicPartition, Sequence[int]] = {}
     for topic in dict.fromkeys(topic for topic, _ in current):
         indexes = sorted(index for name, index in current if name == topic)
