@@ -66,6 +66,10 @@ class Throttle:
         replicas = self._replicas(partition.log.config)
         return bool(replicas) and (_ALL in replicas or f"{partition.partition}:{self._broker_id}" in replicas)
 
+    def holds_back(self, partition: Partition, replica_id: int) -> bool:
+        """Return whether a leader throttles this replica, which is not in sync."""
+        return replica_id not in partition.leadership.isr and self.concerns(partition)
+
     def left(self) -> int:
         """Return how many bytes throttled partitions may take now; below 1, they have to wait."""
         rate_max = self._rate_max()
@@ -79,7 +83,7 @@ class Throttle:
 
     def sent(self, partition: Partition, replica_id: int, size: int) -> None:
         """Count what a leader has sent to a follower, if it is throttled."""
-        if replica_id not in partition.leadership.isr and self.concerns(partition):
+        if self.holds_back(partition, replica_id):
             self.record(size)
 
     def record(self, size: int) -> None:
@@ -120,15 +124,12 @@ class FollowerBudget:
 
     def of(self, partition: Partition) -> int:
         """Return how many bytes of a partition may be sent."""
-        return self._left if self._is_throttled(partition) else UNLIMITED
+        return self._left if self._throttle.holds_back(partition, self._replica_id) else UNLIMITED
 
     def spend(self, partition: Partition, size: int) -> None:
-        if self._is_throttled(partition):
+        if self._throttle.holds_back(partition, self._replica_id):
             self._left -= size
 
     def withholds(self, partition: Partition) -> bool:
         """Return whether nothing of the partition may be sent."""
-        return self._is_throttled(partition) and self._throttle.left() < 1
-
-    def _is_throttled(self, partition: Partition) -> bool:
-        return self._replica_id not in partition.leadership.isr and self._throttle.concerns(partition)
+        return self._throttle.left() < 1 and self._throttle.holds_back(partition, self._replica_id)
