@@ -43,19 +43,9 @@ from controller.embedded.memory_store import MemoryStore, MemoryTree
 from protocol.api import APIS
 from protocol.codec import encoder
 from protocol.errors import KafkaError
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import CreateTopicsRequest
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.leave_group import LeaveGroupRequest
-from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceRequest
 from protocol.schema import message_info
 from storage.disk.files import Buffer, OpenFile, OsFiles
-from tools.launch.host_commands import CommandError, Commands
+from tools.launch.host_commands import PRELOADED, CommandError, Commands
 from tools.log_output.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
@@ -220,21 +210,6 @@ def _replication(brokers: int, coordination: str | None) -> dict[str, str]:
         "transaction.state.log.min.isr": str(min(brokers, 2)),
     }
     return settings if brokers == 1 else {**settings, "zookeeper.connect": coordination or "memory:2181"}
-
-
-PRELOADED = (
-    ApiVersionsRequest,
-    CreateTopicsRequest,
-    DeleteGroupsRequest,
-    DeleteTopicsRequest,
-    DescribeGroupsRequest,
-    FetchRequest,
-    LeaveGroupRequest,
-    ListGroupsRequest,
-    MetadataRequest,
-    ProduceRequest,
-)
-"""The requests of the commands. At first use, the imports of their handlers would delay `reset`."""
 
 
 # -- the process -------------------------------------------------------------------------------------------------------
