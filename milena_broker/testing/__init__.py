@@ -9,8 +9,8 @@
 `pytest` finds the fixtures `kafka_broker`, `kafka_topic` and `kafka_cluster` by itself (`milena_broker.pytest_plugin`).
 
 Owns the process of the brokers from the side of the test. It imports the standard library alone, so that it puts no
-module of the broker into the test process: the process that hosts the brokers (`tools.launch.broker_host`) does the
-work.
+module of the broker into the test process: the process that hosts the brokers (`tools.launch.fixture.broker_host`) does
+the work.
 """
 
 from milena_broker.testing.broker import Broker, BrokerError, Cluster, Record

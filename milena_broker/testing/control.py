@@ -1,7 +1,7 @@
 """The commands to the process that hosts brokers, and its responses.
 
 Owns the frames, and which response belongs to which command. Must not know what a command does.
-`tools.launch.broker_host` is the other side.
+`tools.launch.fixture.broker_host` is the other side.
 """
 
 from __future__ import annotations

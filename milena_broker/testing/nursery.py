@@ -1,7 +1,7 @@
 """The process that starts brokers for this one, and the processes of those brokers.
 
-Owns both from the side of the test process: `tools.launch.broker_nursery` is the other side. Must not know what a
-broker does.
+Owns both from the side of the test process: `tools.launch.fixture.broker_nursery` is the other side. Must not know what
+a broker does.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Nursery:
         self._requests, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tools.launch.broker_nursery", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "tools.launch.fixture.broker_nursery", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env=environment,

@@ -1,7 +1,7 @@
 """A cluster whose brokers have a process each, so that each can be killed, halted and isolated.
 
 Owns these processes, and one more that hosts the coordination server of the brokers and performs commands of the whole
-cluster (`tools.launch.cluster_host`). Must not know pytest.
+cluster (`tools.launch.fixture.cluster_host`). Must not know pytest.
 """
 
 from __future__ import annotations
