@@ -70,7 +70,7 @@ from controller.state_store import (
     WatchEvent,
     WatchKind,
 )
-from controller.watches import Watches
+from controller.watches import Watchers
 
 _NO_ZXID: Final = -1
 _NAME_BYTES: Final = 8
@@ -207,8 +207,8 @@ class _Connection:
     def allows(self, acl: Sequence[Acl], permission: int) -> bool:
         return allows(acl, permission, self.identities)
 
-    def __call__(self, event: WatchEvent) -> None:
-        """Note that a watch is disarmed; as a callback, the connection is its own key among the watches."""
+    def disarmed(self, event: WatchEvent) -> None:
+        """Note that a watch has fired."""
         if event.kind is WatchKind.CHILDREN:
             self.child_watches.discard(event.path)
             return
@@ -228,7 +228,7 @@ class Coordinator:
         self._limits = limits
         self._connections: dict[int, _Connection] = {}
         self._by_session: dict[int, _Connection] = {}
-        self._watches = Watches()
+        self._watchers: Watchers[_Connection] = Watchers()
         """Of all connections, so that a change costs no more for those that do not watch its node."""
         self._event_zxid = _NO_ZXID
 
@@ -287,7 +287,7 @@ class Coordinator:
         connection = self._connections.pop(number, None)
         if connection is not None:
             del self._by_session[connection.session.id]
-            self._watches.forget(connection, connection.data_watches, connection.child_watches)
+            self._watchers.forget(connection, connection.data_watches, connection.child_watches)
 
     def expire(self, now: Now) -> None:
         """End the sessions whose clients were silent for too long. Call it every tick."""
@@ -540,12 +540,12 @@ class Coordinator:
 
     def _watch_data(self, connection: _Connection, path: str) -> None:
         if self._has_room(connection):
-            self._watches.watch_data(path, connection)
+            self._watchers.watch_data(path, connection)
             connection.data_watches.add(path)
 
     def _watch_children(self, connection: _Connection, path: str) -> None:
         if self._has_room(connection):
-            self._watches.watch_children(path, connection)
+            self._watchers.watch_children(path, connection)
             connection.child_watches.add(path)
 
     def _has_room(self, connection: _Connection) -> bool:
@@ -557,9 +557,8 @@ class Coordinator:
         return False
 
     def _fire(self, change: Change) -> None:
-        for watch, event in self._watches.disarm(change.event):
-            connection = cast("_Connection", watch)
-            connection(event)
+        for connection, event in self._watchers.disarm(change.event):
+            connection.disarmed(event)
             acl = change.parent_acl if event.kind is WatchKind.CHILDREN else change.acl
             if connection.allows(acl, Permission.READ):
                 self._notify(connection, event)
