@@ -109,8 +109,11 @@ class RawClient:
         self._file = self._socket.makefile("rb")
         self._xid = 0
         request = struct.pack(">iqiq", 0, last_zxid, timeout_ms, session) + buffer(password) + read_only
-        self.send_frame(request)
-        response = self.read_frame()
+        try:
+            self.send_frame(request)
+            response = self.read_frame()
+        except (BrokenPipeError, ConnectionResetError):  # the server refuses a connection before it reads
+            response = None
         if response is None:
             self.close()
             raise AssertionError("the server has closed the connection")
