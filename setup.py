@@ -5,9 +5,9 @@ Layout of a wheel:
     milena_broker/                      the repository's milena_broker/
     milena_broker/_modules/FOLDER/      each of the repository's FOLDERS; a compiled module is beside its source
 
-Variables of the environment: `MILENA_COMPILED=no` builds a wheel of Python alone, which fits every system. `MODULES`
-names what a clone compiles for itself (`tools.launch.compiling`). What is made on the way is in a temporary folder, so
-that no wheel has files of an earlier build.
+Variables of the environment: `MILENA_COMPILED=no` builds a wheel of Python alone, which fits every system.
+`MILENA_MODULES` names what a clone compiles for itself (`tools.launch.compiling`). What is made on the way is in a
+temporary folder, so that no wheel has files of an earlier build.
 """
 
 import os
@@ -53,8 +53,8 @@ def extensions(build_folder: str) -> list[Extension]:
     """Return the modules to compile. A wheel may lack them: it has the sources too. An editable one uses the clone."""
     if "editable_wheel" in sys.argv:
         return []
-    is_clone = "MODULES" in os.environ
-    names = os.environ["MODULES"].split() if is_clone else MODULES if is_wanted() else ()
+    is_clone = "MILENA_MODULES" in os.environ
+    names = os.environ["MILENA_MODULES"].split() if is_clone else MODULES if is_wanted() else ()
     modules = [
         Extension(name, [str(source_of(name).relative_to(ROOT))], extra_compile_args=FLAGS, optional=not is_clone)
         for name in names

@@ -52,12 +52,11 @@ def prepare() -> str | None:
         return f"{VARIABLE} is no"
     if not compiled.is_clone():
         return None if compiled.form() == "compiled" else "this installation has no compiled modules for this Python"
-    missing = _missing()
-    if not missing:
+    if not _missing():
         return None
     progress = Progress(sys.stderr)
     try:
-        _compile_once(missing, progress)
+        _compile_once(progress)
     except (CannotCompileError, OSError) as error:
         return str(error)
     finally:
@@ -70,7 +69,7 @@ def _missing() -> list[str]:
     return sorted(set(MODULES) - set(compiled_files()))
 
 
-def _compile_once(missing: Sequence[str], progress: Progress) -> None:
+def _compile_once(progress: Progress) -> None:
     """Compile unless another process does it first or it has failed. Raises CannotCompileError, OSError."""
     attempt = f"{sorted(digests().values())} {_compiler()}"
     compiled.FOLDER.mkdir(exist_ok=True)
@@ -78,13 +77,13 @@ def _compile_once(missing: Sequence[str], progress: Progress) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         missing = _missing()
+        if not missing:
+            return
         failure = compiled.FOLDER / _FAILURE
         if failure.is_file():
             tried, _, reason = failure.read_text(encoding="utf-8", errors="replace").partition("\n")
             if tried == attempt:
                 raise CannotCompileError(reason)
-        if not missing:
-            return
         try:
             _compile(missing, progress)
         except CannotCompileError as error:
@@ -116,7 +115,7 @@ def _compile(missing: Sequence[str], progress: Progress) -> None:
     with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=compiled.FOLDER) as work:
         command = [sys.executable, "setup.py", "--quiet", "build_ext", f"--build-lib={work}/lib"]
         command.append(f"--parallel={os.cpu_count()}")
-        variables = {**os.environ, "TMPDIR": work, "PYTHONPATH": str(ROOT), "MODULES": " ".join(missing)}
+        variables = {**os.environ, "TMPDIR": work, "PYTHONPATH": str(ROOT), "MILENA_MODULES": " ".join(missing)}
         try:
             done = subprocess.run(
                 command,
