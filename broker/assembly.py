@@ -33,6 +33,8 @@ from broker.transactions.assembly import Transactions, coordinate_transactions
 from broker.transactions.markers import Marker
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from controller.leader_states import LeaderStates
+from controller.producer_id_blocks import reserve_own_block
 from controller.state_store import StateStore
 from protocol.api import APIS, Api
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -58,8 +60,12 @@ class Surroundings:
 def assemble(on: Foundation, beside: Surroundings) -> Services:
     """Build all parts of one broker."""
     config, policies = on.config, Policies(on.config)
+    protocol = config.inter_broker_protocol
+    leader_states = None if protocol.alter_partition is not None else LeaderStates(on.broker_id, on.store, on.clock)
 
     async def alter_partition(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        if leader_states is not None:
+            return await leader_states.alter_partition(request)
         # The controller controls the replicas, and is asked to change their ISRs: one of both has to exist first.
         return await control.link.alter_partition(request)
 
@@ -75,7 +81,11 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
     control = control_cluster(
         on, view, replicas.manager, replicas.assigned, lambda: controller_settings(config, policies)
     )
-    producer_ids = ProducerIds(control.link.allocate_producer_ids)
+    producer_ids = ProducerIds(
+        partial(reserve_own_block, on.store, on.broker_id)
+        if protocol.allocate_producer_ids is None
+        else control.link.allocate_producer_ids
+    )
     groups = coordinate_groups(on, view, replicas, control.topics)
     transactions = coordinate_transactions(
         on, view, replicas, control.topics, producer_ids, partial(_marker_replicated, groups)
@@ -110,6 +120,7 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         appends=clients.appends,
         directory_moves=replicas.directory_moves,
         isr_changes=replicas.isr_changes,
+        leader_states=leader_states,
         fetchers=replicas.fetchers,
         fetch_sessions=clients.fetch_sessions,
         fetch_service=clients.fetch_service,

@@ -21,6 +21,7 @@ from broker.security.delegation_tokens import DelegationTokens
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
+from controller.leader_states import LeaderStates
 from storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ IDLE_RELEASE_INTERVAL_MS = 30_000
 LATE_TRANSACTIONS_CHECK_INTERVAL_MS = 60_000
 FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
 STORE_CHECK_INTERVAL_MS = 10_000
+ISR_NOTIFICATION_CHECK_INTERVAL_MS = 2_500
 IDLE_QUOTAS_INTERVAL_MS = 60_000
 KEY_SET_CHECK_INTERVAL_MS = 5_000
 """A token with an unknown key has the keys read again, so this bounds how often clients can cause that."""
@@ -110,15 +112,20 @@ def storage_jobs(
     ]
 
 
-def replication_jobs(config: BrokerConfig, replicas: ReplicaManager, sliced_work: SlicedWork) -> list[Job]:
+def replication_jobs(
+    config: BrokerConfig, replicas: ReplicaManager, leader_states: LeaderStates | None, sliced_work: SlicedWork
+) -> list[Job]:
     """Return the jobs of a leader with followers."""
-    return [
+    jobs = [
         Job(
             "isr-expiration",
             max(1, config[properties.REPLICA_LAG_TIME_MAX_MS] // 2),
             lambda: replicas.check_in_sync(sliced_work.pause),
         ),
     ]
+    if leader_states is not None:
+        jobs.append(Job("isr-change-propagation", ISR_NOTIFICATION_CHECK_INTERVAL_MS, leader_states.notify))
+    return jobs
 
 
 def security_jobs(reload_stores: Callable[[], Awaitable[None]]) -> list[Job]:

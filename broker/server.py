@@ -486,7 +486,7 @@ class Server:
                 services.sliced_work,
                 self._background,
             ),
-            *replication_jobs(self._config, services.replica_manager, services.sliced_work),
+            *replication_jobs(self._config, services.replica_manager, services.leader_states, services.sliced_work),
             *quota_jobs(services.enforced_quotas),
             *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
             *security_jobs(self._reload_stores),
@@ -554,7 +554,8 @@ class Server:
         endpoints = self._listeners.advertised(self._environment.host_name)
         broker = Broker(broker_id, endpoints, rack=self._config[properties.BROKER_RACK])
         jmx_port = NO_JMX_PORT if self._metrics_endpoint is None else self._metrics_endpoint.port
-        return BrokerRegistration(broker, self._clock.now_ms(), jmx_port)
+        version = self._config.inter_broker_protocol.registration
+        return BrokerRegistration(broker, self._clock.now_ms(), jmx_port, version)
 
     def _directory_failed(self, path: str, error: Exception) -> None:
         """Handle the failure of a log directory. Called from any thread."""

@@ -17,6 +17,7 @@ from config import broker_properties as rows
 from config import checks, old_names, providers
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import HIDDEN, ConfigError, ConfigErrors, Property, Visibility, text_of
+from config.inter_broker import InterBrokerProtocol, inter_broker_protocol
 from config.listeners import BrokerListeners, Listener, read_listeners
 from config.no_effect import (
     PLUG_IN_PREFIXES,
@@ -143,6 +144,11 @@ class BrokerConfig:
     def control_plane_listener(self) -> Listener | None:
         """The advertised listener that the controller connects to; None if it is the inter-broker listener."""
         return self._listeners.control_plane
+
+    @property
+    def inter_broker_protocol(self) -> InterBrokerProtocol:
+        """What this broker sends to other brokers."""
+        return inter_broker_protocol(self[rows.INTER_BROKER_PROTOCOL_VERSION])
 
     def apply_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Replace both dynamic layers in one step.

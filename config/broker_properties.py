@@ -259,7 +259,7 @@ CONTROLLED_SHUTDOWN_RETRY_BACKOFF_MS = long("controlled.shutdown.retry.backoff.m
 CONTROLLER_SOCKET_TIMEOUT_MS = integer("controller.socket.timeout.ms", 30000, READ_ONLY, MEDIUM,
     doc="Time the controller waits for a broker's response.")
 INTER_BROKER_PROTOCOL_VERSION = string("inter.broker.protocol.version", "3.9-IV0", READ_ONLY, MEDIUM, RELEASED_VERSION,
-    no_effect=NoEffect.PEERS, doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
+    doc="Release whose protocol is spoken between brokers, for rolling upgrades.")
 CREATE_TOPIC_POLICY_CLASS_NAME = class_name("create.topic.policy.class.name", None, READ_ONLY, LOW,
     PYTHON_CLASS,
     doc="Plug-in that may reject the creation of a topic: a Python class, as package.module:Class (docs/plug-ins.md).")

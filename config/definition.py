@@ -121,7 +121,6 @@ class NoEffect(Enum):
     """Why the broker accepts a setting but ignores it. The value is the reason as shown to operators."""
 
     ZOOKEEPER = "it names a Java class; TLS to ZooKeeper needs only zookeeper.ssl.client.enable"
-    PEERS = "brokers use the protocol of Kafka 3.9 between each other, see docs/not-yet.md"
     ALL_IN_SYNC = "a commit always waits for all in-sync replicas"
     SASL = (
         "the logins of all mechanisms are built in, and have no steps that a class could replace; the classes of "

@@ -34,8 +34,10 @@ from controller.replica_states import ReplicaState
 
 
 class ControllerContext:
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, *, has_leader_recovery: bool = True) -> None:
+        """`has_leader_recovery`: a leader that is elected uncleanly is marked as recovering."""
         self.epoch = epoch
+        self.has_leader_recovery = has_leader_recovery
         self.live_brokers: dict[int, Broker] = {}
         self.shutting_down: set[int] = set()
         self.topic_ids: dict[str, UUID] = {}

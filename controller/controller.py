@@ -341,7 +341,7 @@ class Controller:
         self._retry_pause_seconds = RETRY_PAUSE_SECONDS_MIN
 
     def _build_term(self, won: Won) -> _ActiveTerm:
-        context = ControllerContext(won.epoch)
+        context = ControllerContext(won.epoch, has_leader_recovery=self._settings.protocol.has_leader_recovery)
 
         def enqueue_if_current(event: Event) -> None:
             # A response to a request of an earlier term means nothing in this term.

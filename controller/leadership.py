@@ -180,8 +180,9 @@ def _elect_offline(
     if choice is None:
         return None
     if choice.is_unclean:
-        recovering = replace(state, recovery_state=LeaderRecoveryState.RECOVERING)
-        return recovering.with_leader(choice.leader, (choice.leader,))
+        if context.has_leader_recovery:
+            state = replace(state, recovery_state=LeaderRecoveryState.RECOVERING)
+        return state.with_leader(choice.leader, (choice.leader,))
     return state.with_leader(choice.leader, tuple(replica for replica in state.isr if replica in live))
 
 

@@ -9,7 +9,7 @@ ignore unknown members. Decoders raise `Undecodable` for malformed data, and not
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -37,6 +37,7 @@ DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
 ISR_CHANGE_NOTIFICATIONS = "/isr_change_notification"
+ISR_CHANGE_PREFIX = f"{ISR_CHANGE_NOTIFICATIONS}/isr_change_"
 LOG_DIR_EVENT_NOTIFICATIONS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENT_NOTIFICATIONS}/log_dir_event_"
 CONFIG_CHANGES = "/config/changes"
@@ -121,11 +122,14 @@ class _Json:
     def optional_text(self, name: str) -> str | None:
         return None if self._members.get(name) is None else self.text(name)
 
-    def texts(self, name: str) -> dict[str, str]:
+    def members(self, name: str) -> dict[str, object]:
         value = self._members.get(name, {})
         if not isinstance(value, dict):
             raise Undecodable(f"{name}: expected an object, found {value!r}")
-        return {key: str(text) for key, text in value.items()}
+        return value
+
+    def texts(self, name: str) -> dict[str, str]:
+        return {key: str(text) for key, text in self.members(name).items()}
 
     def integers(self, name: str) -> tuple[int, ...]:
         return _integers(self._members[name])
@@ -200,27 +204,33 @@ def decode_cluster_id(data: bytes | None) -> str:
 # -- /brokers/ids --------------------------------------------------------------------------------------------------
 
 
+FIRST_REGISTRATION_WITH_LISTENERS = 4
+FIRST_REGISTRATION_WITH_FEATURES = 5
+
+
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
 
 
-def encode_broker(broker: Broker, *, jmx_port: int, timestamp_ms: int) -> bytes:
-    """Encode as version 5. `host` and `port` are those of the first PLAINTEXT endpoint, for the oldest readers."""
+def encode_broker(broker: Broker, *, jmx_port: int, timestamp_ms: int, version: int) -> bytes:
+    """Encode as version 5, as 4 without features, or as 2 without listeners' names and rack.
+
+    `host` and `port` are those of the first PLAINTEXT endpoint, for the oldest readers.
+    """
     plaintext = next((endpoint for endpoint in broker.endpoints if endpoint.security_protocol == "PLAINTEXT"), None)
-    members: dict[str, object] = {
-        "features": {},
-        "listener_security_protocol_map": {
+    members: dict[str, object] = {"features": {}} if version >= FIRST_REGISTRATION_WITH_FEATURES else {}
+    if version >= FIRST_REGISTRATION_WITH_LISTENERS:
+        members["listener_security_protocol_map"] = {
             endpoint.listener: endpoint.security_protocol for endpoint in broker.endpoints
-        },
-        "endpoints": [_endpoint_url(endpoint) for endpoint in broker.endpoints],
-    }
-    if broker.rack is not None:
+        }
+    members["endpoints"] = [_endpoint_url(endpoint) for endpoint in broker.endpoints]
+    if broker.rack is not None and version >= FIRST_REGISTRATION_WITH_LISTENERS:
         members["rack"] = broker.rack
     members |= {
         "jmx_port": jmx_port,
         "port": plaintext.port if plaintext else -1,
         "host": plaintext.host if plaintext else None,
-        "version": 5,
+        "version": version,
         "timestamp": str(timestamp_ms),
     }
     return _encode(members)
@@ -387,6 +397,11 @@ def decode_partition_list(data: bytes | None) -> list[TopicPartition]:
         return [_partition(entry) for entry in map(_Json, _parse(data).array("partitions"))]
 
 
+def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
+    """Encode the notification of partitions whose leaders have changed their ISRs."""
+    return _encode({"version": 1, "partitions": [{"topic": topic, "partition": it} for topic, it in partitions]})
+
+
 def _partition(entry: _Json) -> TopicPartition:
     return (entry.text("topic"), entry.integer("partition"))
 
@@ -550,9 +565,34 @@ def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
         return ProducerIdBlock(block.integer("broker"), block.integer("block_start"), block.integer("block_end"))
 
 
-def encode_feature(features: Mapping[str, int]) -> bytes:
-    levels = {name: {"max_version_level": level} for name, level in features.items()}
-    return _encode({"features": levels, "version": 2, "status": 1})
+FIRST_FEATURE_NODE_WITHOUT_RANGES = 2
+
+
+class FinalizedFeatures(NamedTuple):
+    """The features that a cluster has finalized, by name with their level (KIP-584)."""
+
+    version: int
+    """Of the node. In version 1 a level is the end of a range that begins with 1."""
+    is_enabled: bool
+    """Whether `inter.broker.protocol.version` allows any."""
+    levels: Mapping[str, int]
+
+
+def encode_features(features: FinalizedFeatures) -> bytes:
+    lowest = {} if features.version >= FIRST_FEATURE_NODE_WITHOUT_RANGES else {"min_version_level": 1}
+    levels = {name: lowest | {"max_version_level": level} for name, level in features.levels.items()}
+    return _encode({"features": levels, "version": features.version, "status": int(features.is_enabled)})
+
+
+def decode_features(data: bytes | None) -> FinalizedFeatures:
+    """Decode versions 1 and 2."""
+    with _decoding(FEATURE):
+        node = _parse(data, range(1, 3))
+        return FinalizedFeatures(
+            node.integer("version"),
+            node.integer("status", within=range(2)) == 1,
+            {name: _Json(level).integer("max_version_level") for name, level in node.members("features").items()},
+        )
 
 
 def decode_migrated_controller_id(data: bytes | None) -> int:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from random import Random
 
 from base.dataclass import dataclass
+from config.inter_broker import inter_broker_protocol
 from controller import paths
 from controller.model import Broker
 from controller.state_store import Create, Delete, NodeExists, NoNode, Operation, SetData, Stat, StateStore, parent_path
@@ -38,6 +39,7 @@ class BrokerRegistration:
     broker: Broker
     timestamp_ms: int
     jmx_port: int = NO_JMX_PORT
+    version: int = inter_broker_protocol().registration
 
 
 async def ensure_paths(store: StateStore, wanted: Iterable[str] = paths.PERSISTENT_PATHS) -> None:
@@ -173,7 +175,10 @@ async def update_registration(store: StateStore, registration: BrokerRegistratio
 
 def _encoded(registration: BrokerRegistration) -> bytes:
     return paths.encode_broker(
-        registration.broker, jmx_port=registration.jmx_port, timestamp_ms=registration.timestamp_ms
+        registration.broker,
+        jmx_port=registration.jmx_port,
+        timestamp_ms=registration.timestamp_ms,
+        version=registration.version,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import Final, NamedTuple
 
 from base.dataclass import dataclass
+from config.inter_broker import InterBrokerProtocol, inter_broker_protocol
 from config.log_config import ANY_COMPACTION_LAG, CompactionLag
 from controller.model import ReplicaAssignment
 from protocol.messages.create_topics import CreatableTopic
@@ -33,6 +34,7 @@ class ControllerSettings:
     leader_imbalance_check_interval_seconds: int = 300
     leader_imbalance_per_broker_percentage: int = 10
     inter_broker_listener_name: str = "PLAINTEXT"
+    protocol: InterBrokerProtocol = inter_broker_protocol()
     compaction_lag: CompactionLag = ANY_COMPACTION_LAG
     check_new_topic: CheckNewTopic = allow_new_topic
 

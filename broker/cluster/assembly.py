@@ -98,7 +98,16 @@ def control_cluster(
         on.broker_epoch,
         view.metadata_changes,
     )
-    channels = ControlChannels(on.broker_id, door, view.peers, on.clock, listener=listener.name, timeout_ms=timeout_ms)
+    channels = ControlChannels(
+        on.broker_id,
+        door,
+        view.peers,
+        on.clock,
+        on.sliced_work.pause,
+        protocol=config.inter_broker_protocol,
+        listener=listener.name,
+        timeout_ms=timeout_ms,
+    )
     controller = Controller(on.broker_id, on.store, channels, settings(), on.clock, on.random, on.sliced_work.pause)
     topic_nodes = TopicNodes(
         on.store,
@@ -110,7 +119,15 @@ def control_cluster(
         controller,
         door,
         channels,
-        ControllerLink(on.broker_id, on.broker_epoch, controller, metadata, view.peers, timeout_ms),
+        ControllerLink(
+            on.broker_id,
+            on.broker_epoch,
+            controller,
+            metadata,
+            view.peers,
+            config.inter_broker_protocol,
+            timeout_ms,
+        ),
         TopicAdministration(controller, topic_nodes, metadata, config, on.timer, on.clock, on.sliced_work),
     )
 

@@ -1,7 +1,7 @@
 """The controller's channels to the brokers: a direct call for this broker, a connection for each other one.
 
-Owns: the queue of each broker, the versions of the requests, and when they are sent again. Must not know: what the
-requests say, or which brokers are registered: the controller opens and closes channels.
+Owns: the queue of each broker, and when its requests are sent again. Must not know: what the requests say, in which
+version (`broker.cluster.control_versions`), or which brokers are registered: the controller opens and closes channels.
 
 A channel belongs to one registration of a broker. After a restart the broker has another epoch, and requests for the
 earlier one must not reach it: its channel is closed, and they fail.
@@ -14,28 +14,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Awaitable, Iterator
 from typing import Final
 
 from base.clock import Clock
+from base.pause import Pause
 from broker.cluster.control_requests import ControlDoor
+from broker.cluster.control_versions import VersionedRequest, for_own_broker, in_newest_form, versioned
 from broker.cluster.peers import CONTROLLER_CHANNEL, BrokerPeers, Link
+from broker.loop.in_order import InOrder
 from broker.network.outgoing import Pauses, Peer, PeerUnavailable
 from config.addresses import HostAndPort
+from config.inter_broker import InterBrokerProtocol
 from controller.broker_channels import ControlRequest, ControlResponse
 from controller.model import Broker
 from controller.settings import EventTimes
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.stop_replica import StopReplicaRequest
-from protocol.messages.update_metadata import UpdateMetadataRequest
 
 logger = logging.getLogger("kafka.controller.RequestSendThread")
 
-VERSIONS: Mapping[type, int] = MappingProxyType(
-    {LeaderAndIsrRequest: 7, UpdateMetadataRequest: 8, StopReplicaRequest: 4}
-)
-"""By inter.broker.protocol.version 3.9: these connections do not begin with ApiVersions."""
 PAUSES: Final = Pauses(first_ms=100, longest_ms=100)
 
 
@@ -48,7 +44,9 @@ class ControlChannels:
         door: ControlDoor,
         peers: BrokerPeers,
         clock: Clock,
+        pause: Pause,
         *,
+        protocol: InterBrokerProtocol,
         listener: str,
         timeout_ms: int,
     ) -> None:
@@ -57,9 +55,12 @@ class ControlChannels:
         self._door = door
         self._peers = peers
         self._clock = clock
+        self._pause = pause
+        self._protocol = protocol
         self._listener = listener
         self._timeout_ms = timeout_ms
         self._channels: dict[int, _Channel] = {}
+        self._own_in_order = InOrder()
 
     def open_to(self, broker: Broker) -> None:
         """See `BrokerChannels`."""
@@ -75,6 +76,8 @@ class ControlChannels:
             self._listener,
             self._peers,
             self._clock,
+            self._pause,
+            protocol=self._protocol,
             client_id=str(self._broker_id),
             timeout_ms=self._timeout_ms,
         )
@@ -93,7 +96,7 @@ class ControlChannels:
     def send(self, broker_id: int, request: ControlRequest) -> Awaitable[ControlResponse]:
         """See `BrokerChannels`."""
         if broker_id == self._broker_id:
-            return self._door.submit(request)
+            return self._submit(request)
         channel = self._channels.get(broker_id)
         if channel is None:
             failed: asyncio.Future[ControlResponse] = asyncio.get_running_loop().create_future()
@@ -101,12 +104,26 @@ class ControlChannels:
             return failed
         return channel.put(request)
 
+    async def _submit(self, request: ControlRequest) -> ControlResponse:
+        async with self._own_in_order:
+            own = await for_own_broker(request, self._protocol, self._pause)
+            return in_newest_form(request, [await self._door.submit(own)])
+
 
 class _Channel:
     """The requests to one registration of a broker, in order."""
 
     def __init__(
-        self, broker: Broker, listener: str, peers: BrokerPeers, clock: Clock, *, client_id: str, timeout_ms: int
+        self,
+        broker: Broker,
+        listener: str,
+        peers: BrokerPeers,
+        clock: Clock,
+        pause: Pause,
+        *,
+        protocol: InterBrokerProtocol,
+        client_id: str,
+        timeout_ms: int,
     ) -> None:
         self.broker = broker
         self._listener = listener
@@ -117,6 +134,8 @@ class _Channel:
         )
         self._queue: deque[tuple[ControlRequest, asyncio.Future[ControlResponse], int]] = deque()
         self._clock = clock
+        self._pause = pause
+        self._protocol = protocol
         self.queue_times = EventTimes()
         """How long requests have waited before they were sent first."""
         self._sending: asyncio.Task[None] | None = None
@@ -151,22 +170,38 @@ class _Channel:
         self._sending = None
 
     async def _send(self, request: ControlRequest, future: asyncio.Future[ControlResponse]) -> None:
-        """Send one request until there is a response. The connection pauses between attempts."""
+        """Send one request until there is a response, or `future` is cancelled."""
+        try:
+            responses = []
+            for part in await versioned(request, self._protocol, self._pause):
+                response = await self._response(part, future)
+                if response is None:
+                    return
+                responses.append(response)
+            if not future.done():
+                future.set_result(in_newest_form(request, responses))
+        except Exception as error:
+            # A bug of ours. The requests behind this one must still be sent.
+            logger.exception("a %s to %s cannot be sent", type(request).__name__, self._name)
+            if not future.done():
+                future.set_exception(error)
+
+    async def _response(
+        self, part: VersionedRequest, future: asyncio.Future[ControlResponse]
+    ) -> ControlResponse | None:
+        """Return the response to a request; None if nobody waits for it. The connection pauses between attempts."""
         attempts = 0
         while not future.done():
             attempts += 1
             try:
-                response = await self._connection.ask(request, VERSIONS[type(request)], timeout_ms=self._timeout_ms)
-                if not future.done():
-                    future.set_result(response)
+                response: ControlResponse = await self._connection.ask(
+                    part.request, part.version, timeout_ms=self._timeout_ms
+                )
+                return response
             except PeerUnavailable as error:
                 log = logger.warning if attempts == 1 else logger.debug
-                log("sending a %s again: %s", type(request).__name__, error)
-            except Exception as error:
-                # A bug of ours. The requests behind this one must still be sent.
-                logger.exception("a %s to %s cannot be sent", type(request).__name__, self._name)
-                if not future.done():
-                    future.set_exception(error)
+                log("sending a %s again: %s", type(part.request).__name__, error)
+        return None
 
     def _address(self) -> HostAndPort | None:
         endpoint = self.broker.endpoint(self._listener)

@@ -5,12 +5,13 @@ request that failed is repeated: the callers do that.
 
 As in Kafka, AlterPartition and AllocateProducerIds each have a connection that begins with ApiVersions, so that a slow
 request of one kind does not delay the other. ControlledShutdown has one too, in the version of
-inter.broker.protocol.version 3.9.
+`inter.broker.protocol.version`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from base.topic_partition import TopicPartition
@@ -18,17 +19,23 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import ALTER_PARTITION, FORWARDING, BrokerPeers, Link
 from broker.network.outgoing import OutgoingConnection
 from config.addresses import HostAndPort
+from config.inter_broker import InterBrokerProtocol
 from controller.controller import Controller
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    PartitionData,
+    TopicData,
+)
+from protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
     from protocol.messages.controlled_shutdown import ControlledShutdownResponse
 
-ALTER_PARTITION_VERSION: Final = 3
-ALLOCATE_PRODUCER_IDS_VERSION: Final = 0
-CONTROLLED_SHUTDOWN_VERSION: Final = 3
+ALTER_PARTITION_WITH_TOPIC_IDS: Final = 2
+ALTER_PARTITION_WITH_EPOCHS: Final = 3
 
 MOVED: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_CONTROLLER_EPOCH})
 """Codes of a broker that is no longer the controller."""
@@ -47,6 +54,7 @@ class ControllerLink:
         controller: Controller,
         metadata: MetadataCache,
         peers: BrokerPeers,
+        protocol: InterBrokerProtocol,
         timeout_ms: int,
     ) -> None:
         """`broker_epoch()` is the epoch of this broker's registration; `timeout_ms` limits one request."""
@@ -55,16 +63,24 @@ class ControllerLink:
         self._controller = controller
         self._metadata = metadata
         self._peers = peers
+        self._protocol = protocol
         self._timeout_ms = timeout_ms
         self._isr_changes = self._connection(ALTER_PARTITION, asks_versions=True)
         self._producer_ids = self._connection(FORWARDING, asks_versions=True)
         self._shutdown = self._connection(FORWARDING, asks_versions=False)
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """Ask for other in-sync replicas. `request` has the fields of version 3."""
+        """Ask for other in-sync replicas. `request` has the fields of version 3, and the names of topics.
+
+        The response names topics by their ids, or by name if the controller or the request knows no id.
+        """
+        version = self._protocol.alter_partition
+        assert version is not None, "by an older protocol leaders write the states themselves"
+        if any(topic.topic_id == ZERO_UUID for topic in request.topics):
+            version = min(version, ALTER_PARTITION_WITH_TOPIC_IDS - 1)
         if self._controller.is_active:
-            return await self._controller.alter_partition(request, ALTER_PARTITION_VERSION)
-        response: AlterPartitionResponse = await self._ask(self._isr_changes, request, ALTER_PARTITION_VERSION)
+            return await self._controller.alter_partition(request, version)
+        response: AlterPartitionResponse = await self._ask(self._isr_changes, request, version, _older_alter_partition)
         return response
 
     async def allocate_producer_ids(self) -> range:
@@ -74,9 +90,9 @@ class ControllerLink:
         from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest  # on demand
 
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
-        response: AllocateProducerIdsResponse = await self._ask(
-            self._producer_ids, request, ALLOCATE_PRODUCER_IDS_VERSION
-        )
+        version = self._protocol.allocate_producer_ids
+        assert version is not None, "by an older protocol brokers reserve blocks themselves"
+        response: AllocateProducerIdsResponse = await self._ask(self._producer_ids, request, version)
         return range(response.producer_id_start, response.producer_id_start + response.producer_id_len)
 
     async def controlled_shutdown(self) -> list[TopicPartition]:
@@ -86,7 +102,9 @@ class ControllerLink:
         from protocol.messages.controlled_shutdown import ControlledShutdownRequest  # on demand
 
         request = ControlledShutdownRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
-        response: ControlledShutdownResponse = await self._ask(self._shutdown, request, CONTROLLED_SHUTDOWN_VERSION)
+        response: ControlledShutdownResponse = await self._ask(
+            self._shutdown, request, self._protocol.controlled_shutdown
+        )
         return [(each.topic_name, each.partition_index) for each in response.remaining_partitions]
 
     def metadata_changed(self) -> None:
@@ -115,8 +133,14 @@ class ControllerLink:
                 return address
         return None
 
-    async def _ask(self, connection: OutgoingConnection, request: object, version: int) -> Any:
-        response = await connection.ask(request, version, timeout_ms=self._timeout_ms)
+    async def _ask(
+        self,
+        connection: OutgoingConnection,
+        request: object,
+        version: int,
+        older: Callable[[Any, int], Any] | None = None,
+    ) -> Any:
+        response = await connection.ask(request, version, timeout_ms=self._timeout_ms, older=older)
         if response.error_code:
             code = ErrorCode(response.error_code)
             if code in MOVED:
@@ -124,3 +148,28 @@ class ControllerLink:
                 code = ErrorCode.NOT_CONTROLLER
             raise KafkaError(code, f"the controller refuses a {type(request).__name__}: {code.name}")
         return response
+
+
+def _older_alter_partition(request: AlterPartitionRequest, version: int) -> AlterPartitionRequest:
+    """Return the request in the form of a version: before the last one replicas have no epochs."""
+    if version >= ALTER_PARTITION_WITH_EPOCHS:
+        return request
+    older = copy(request)
+    older.topics = [
+        TopicData(
+            topic_name=topic.topic_name,
+            topic_id=topic.topic_id,
+            partitions=[
+                PartitionData(
+                    partition_index=reported.partition_index,
+                    leader_epoch=reported.leader_epoch,
+                    new_isr=[replica.broker_id for replica in reported.new_isr_with_epochs],
+                    leader_recovery_state=reported.leader_recovery_state,
+                    partition_epoch=reported.partition_epoch,
+                )
+                for reported in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return older

@@ -14,6 +14,8 @@ from base.pause import Pause
 from broker.coordination.coordinator_log import APPEND_ERRORS, TOMBSTONE_BATCH_SIZE_MAX
 from broker.groups.machine.offsets import Offsets
 from broker.groups.machine.records import (
+    GROUP_VALUE_VERSION,
+    OFFSET_VALUE_VERSION,
     GroupMetadataValue,
     group_key,
     group_value,
@@ -58,6 +60,14 @@ GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
 """The error of JoinGroup and SyncGroup when the group could not be stored."""
 
 
+class StoredForm(NamedTuple):
+    """How records are stored."""
+
+    compression: Compression = Compression.NONE
+    offset_version: int = OFFSET_VALUE_VERSION
+    group_version: int = GROUP_VALUE_VERSION
+
+
 class CommittingProducer(NamedTuple):
     """The transactional producer on whose behalf offsets are committed."""
 
@@ -66,15 +76,16 @@ class CommittingProducer(NamedTuple):
 
 
 def commit_batch(
-    group_id: str, offsets: Offsets, producer: CommittingProducer | None, now_ms: int, compression: Compression
+    group_id: str, offsets: Offsets, producer: CommittingProducer | None, now_ms: int, form: StoredForm
 ) -> bytes:
     """Build the batch of a commit. It is a single one, so that the log has all of the commit or nothing of it.
 
     Its base sequence is 0, as in Kafka.
     """
     producer_id, producer_epoch = (-1, -1) if producer is None else producer
+    compression, version, _ = form
     records = [
-        RecordData(now_ms, offset_key(group_id, topic, index), offset_value(value))
+        RecordData(now_ms, offset_key(group_id, topic, index), offset_value(value, version))
         for (topic, index), value in offsets.items()
     ]
     if len(records) == 1 and compression is Compression.NONE:
@@ -100,11 +111,12 @@ async def commit_batch_in_slices(
     offsets: Offsets,
     producer: CommittingProducer | None,
     now_ms: int,
-    compression: Compression,
+    form: StoredForm,
     pause: Pause,
 ) -> bytes:
     """As `commit_batch`, in slices of a few milliseconds. `offsets` must not change before the last slice."""
     values = list(offsets.items())
+    compression, version, _ = form
     data = bytearray()
     for start in range(0, len(values), COMMIT_STEP_SIZE):
         if start:
@@ -112,7 +124,7 @@ async def commit_batch_in_slices(
         numbered = enumerate(values[start : start + COMMIT_STEP_SIZE], start)
         data += encode_records(
             [
-                (number, now_ms, offset_key(group_id, topic, index), offset_value(value), ())
+                (number, now_ms, offset_key(group_id, topic, index), offset_value(value, version), ())
                 for number, ((topic, index), value) in numbered
             ],
             0,
@@ -136,9 +148,10 @@ async def commit_batch_in_slices(
     return assemble(header, compress(compression, data))
 
 
-def group_batch(group_id: str, value: GroupMetadataValue, now_ms: int, compression: Compression) -> bytes:
+def group_batch(group_id: str, value: GroupMetadataValue, now_ms: int, form: StoredForm) -> bytes:
     """Build the batch that stores one generation of a group."""
-    return build_batch([RecordData(now_ms, group_key(group_id), group_value(value))], compression=compression)
+    record = RecordData(now_ms, group_key(group_id), group_value(value, form.group_version))
+    return build_batch([record], compression=form.compression)
 
 
 def tombstone_batches(keys: Iterable[bytes], now_ms: int, compression: Compression) -> Iterator[bytes]:

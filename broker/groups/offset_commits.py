@@ -88,7 +88,7 @@ class OffsetCommits:
         refused = self._refuse_long_metadata(offsets)
         if not offsets:
             return CommitResult(ErrorCode.NONE, refused)
-        batch = commit_batch(group_id, offsets, producer, moment.now_ms, self._settings.compression)
+        batch = commit_batch(group_id, offsets, producer, moment.now_ms, self._settings.form)
         return await self._append(group, offsets, producer, refused, bytearray(batch))
 
     async def commit_in_slices(
@@ -103,7 +103,7 @@ class OffsetCommits:
         batch = b""
         if offsets:
             batch = await commit_batch_in_slices(
-                group_id, offsets, None, self._clock.now_ms(), self._settings.compression, pause
+                group_id, offsets, None, self._clock.now_ms(), self._settings.form, pause
             )
             await pause()
         group = self._find_for_commit(group_id, committer, self._runner.moment(), is_transactional=False)

@@ -77,7 +77,7 @@ class GroupRunner:
             if error:
                 logger.error("Partition %d: tombstones were not stored: %s", partition.number, error.name)
 
-        for batch in tombstone_batches(keys, self._clock.now_ms(), self._settings.compression):
+        for batch in tombstone_batches(keys, self._clock.now_ms(), self._settings.form.compression):
             self._append(partition, batch, finish)
 
     def _perform(self, group: CoordinatedGroup, effect: Effect) -> None:
@@ -89,7 +89,7 @@ class GroupRunner:
 
     def _store(self, group: CoordinatedGroup, effect: StoreGroup) -> None:
         machine = group.machine
-        batch = group_batch(machine.group_id, effect.value, self._clock.now_ms(), self._settings.compression)
+        batch = group_batch(machine.group_id, effect.value, self._clock.now_ms(), self._settings.form)
 
         def finish(error: ErrorCode) -> None:
             if error:

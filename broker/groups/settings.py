@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from base.dataclass import dataclass
+from broker.groups.batches import StoredForm
 from broker.groups.machine.rebalance import GroupSettings
 from config import broker_properties as rows
 from config.broker import BrokerConfig
@@ -28,7 +29,7 @@ class CoordinatorSettings:
     offsets_retention_check_interval_ms: int = 600_000
     commit_timeout_ms: int = 5000
     load_buffer_size: int = 5_242_880
-    compression: Compression = Compression.NONE
+    form: StoredForm = StoredForm()
 
     @classmethod
     def from_config(cls, config: BrokerConfig) -> CoordinatorSettings:
@@ -44,5 +45,9 @@ class CoordinatorSettings:
             offsets_retention_check_interval_ms=config[rows.OFFSETS_RETENTION_CHECK_INTERVAL_MS],
             commit_timeout_ms=config[rows.OFFSETS_COMMIT_TIMEOUT_MS],
             load_buffer_size=config[rows.OFFSETS_LOAD_BUFFER_SIZE],
-            compression=Compression(config[rows.OFFSETS_TOPIC_COMPRESSION_CODEC]),
+            form=StoredForm(
+                Compression(config[rows.OFFSETS_TOPIC_COMPRESSION_CODEC]),
+                config.inter_broker_protocol.offset_value,
+                config.inter_broker_protocol.group_value,
+            ),
         )

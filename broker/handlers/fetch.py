@@ -162,7 +162,7 @@ class _Reader:
             request.isolation_level == READ_COMMITTED and replica_id == CONSUMER,
             has_limit,
             replica_id,
-            not needs_conversion(version),
+            not needs_conversion(version, replica_id),
             reads_followers,
         )
         self.terms = _new_tuple(

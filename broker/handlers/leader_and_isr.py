@@ -1,7 +1,7 @@
 """LeaderAndIsr: the controller makes this broker the leader or a follower of partitions.
 
-Version notes: v0-1 name the topic of each partition. v2 the broker's epoch. v0-4 respond with the name of each
-partition's topic, v5+ with topic ids. A topic id of zero is unknown.
+Version notes: v0-1 name the topic of each partition. v1 says whether it is new. v2 the broker's epoch. v0-4 respond
+with the name of each partition's topic, v5+ with topic ids. A topic id of zero is unknown.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, cast
 
-from base.pause import Pause
+from base.pause import Pause, through
 from broker.cluster.control_requests import ControlDoor, refused
 from broker.handlers.cluster_action import require_broker
 from broker.handlers.declaration import Declaration, Elements, Permissions
@@ -27,6 +27,7 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicState,
 )
 
+FIRST_VERSION_WITH_IS_NEW = 1
 FIRST_VERSION_BY_TOPIC = 2
 FIRST_VERSION_WITH_TOPIC_IDS = 5
 
@@ -51,6 +52,8 @@ class Needs(Protocol):
 async def handle(services: Needs, request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
     pause = services.sliced_work.pause
     require_broker(services.config, services.authorizer, context)
+    if context.api_version < FIRST_VERSION_WITH_IS_NEW:
+        await _mark_new(request.ungrouped_partition_states, pause)
     if context.api_version < FIRST_VERSION_BY_TOPIC:
         request.topic_states = await _by_topic(request.ungrouped_partition_states, pause)
     response = cast(LeaderAndIsrResponse, await services.control_door.submit(request, context.correlation_id))
@@ -59,6 +62,12 @@ async def handle(services: Needs, request: LeaderAndIsrRequest, context: Request
 
 def failed(request: LeaderAndIsrRequest, context: RequestContext, code: ErrorCode) -> object:
     return refused(request, code)
+
+
+async def _mark_new(states: Iterable[LeaderAndIsrPartitionState], pause: Pause) -> None:
+    """Mark the partitions as new whose first state is sent: a log that is missing was not lost."""
+    async for state in through(states, pause):
+        state.is_new = state.leader_epoch == 0 and state.partition_epoch == 0
 
 
 async def _by_topic(states: Iterable[LeaderAndIsrPartitionState], pause: Pause) -> list[LeaderAndIsrTopicState]:

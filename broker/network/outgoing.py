@@ -61,6 +61,7 @@ CORRELATION_ID_MAX: Final = (1 << 31) - 1
 
 API_VERSIONS_VERSION: Final = 4
 SOFTWARE_NAME: Final = "milena"
+UNSUPPORTED_VERSION: Final = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 class PeerUnavailable(Exception):  # noqa: N818 - a state of the peer, like StoreUnavailable
@@ -243,8 +244,10 @@ class OutgoingConnection:
     def is_connected(self) -> bool:
         return self._link is not None and not self._link.is_lost
 
-    async def ask(self, request: Any, version: int, *, timeout_ms: int) -> Any:
-        """See `Peer`."""
+    async def ask(
+        self, request: Any, version: int, *, timeout_ms: int, older: Callable[[Any, int], Any] | None = None
+    ) -> Any:
+        """See `Peer`. `older(request, version)` returns the request in the form of the version that both sides know."""
         async with self._in_order:
             if self._is_closed:
                 raise PeerUnavailable(f"the connection to {self._name} is closed")
@@ -259,7 +262,8 @@ class OutgoingConnection:
                     address = link.address
                     if self._log_in_again_ms is not None and self._clock.monotonic_ms() >= self._log_in_again_ms:
                         await self._authenticate(link)
-                    response = await self._exchange(link, request, self._agreed(request, version))
+                    agreed = self._agreed(request, version)
+                    response = await self._exchange(link, request if older is None else older(request, agreed), agreed)
             except TimeoutError as error:
                 raise self._failed(address, f"no response within {timeout_ms} ms") from error
             except (OSError, Malformed) as error:
@@ -357,6 +361,10 @@ class OutgoingConnection:
     async def _ask_versions(self, link: _Link) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
         response: ApiVersionsResponse = await self._exchange(link, request, API_VERSIONS_VERSION)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            own_key = _api_of(request).key
+            served = next((api.max_version for api in response.api_keys if api.api_key == own_key), 0)
+            response = await self._exchange(link, request, served)
         if response.error_code:
             raise Malformed(f"ApiVersions failed with {ErrorCode(response.error_code).name}")
         self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
@@ -392,7 +400,8 @@ class OutgoingConnection:
             received_id, position = read_response_header(api.key, version, frame)
             if received_id != correlation_id:
                 raise Malformed(f"correlation id {received_id}, expected {correlation_id}")
-            return await self._decoded(decoder(api.response, version), frame, position)
+            layout = 0 if _refuses_api_versions(request, frame, position) else version
+            return await self._decoded(decoder(api.response, layout), frame, position)
         except Malformed as error:
             raise Malformed(f"a malformed response to {api.name} v{version}: {error}") from error
 
@@ -526,6 +535,11 @@ class _Link(asyncio.BufferedProtocol):
         larger = memoryview(mmap.mmap(-1, size) if size >= MAPPED_FROM_SIZE else bytearray(size))
         larger[: self._received_size] = self._buffer[: self._received_size]
         self._buffer = larger
+
+
+def _refuses_api_versions(request: object, frame: memoryview, position: int) -> bool:
+    """Return whether an older peer does not know this version of ApiVersions: then the response is of version 0."""
+    return isinstance(request, ApiVersionsRequest) and frame[position : position + 2] == UNSUPPORTED_VERSION
 
 
 def _api_of(request: object) -> Api:

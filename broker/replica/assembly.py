@@ -18,7 +18,7 @@ from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.fetchers import FetcherSettings, ReplicaFetchers
 from broker.replica.isr_changes import Ask, IsrChanges
 from broker.replica.log_cleaner import LogCleaner, Worker
-from broker.replica.machine.fetcher import FetchTerms
+from broker.replica.machine.fetcher import FetchTerms, FetchVersions
 from broker.replica.machine.isr import IsrChange
 from broker.replica.manager import ReplicaManager
 from broker.replica.own_appends import OwnAppends
@@ -221,12 +221,19 @@ def _throttles(on: Foundation) -> Throttles:
 
 
 def _fetcher_settings(config: BrokerConfig) -> FetcherSettings:
+    protocol = config.inter_broker_protocol
     return FetcherSettings(
         FetchTerms(
             config[properties.REPLICA_FETCH_WAIT_MAX_MS],
             config[properties.REPLICA_FETCH_MIN_BYTES],
             config[properties.REPLICA_FETCH_RESPONSE_MAX_BYTES],
             config[properties.REPLICA_FETCH_MAX_BYTES],
+        ),
+        FetchVersions(
+            protocol.fetch,
+            protocol.list_offsets,
+            protocol.offset_for_leader_epoch,
+            protocol.compares_epochs_by_fetch,
         ),
         backoff_ms=config[properties.REPLICA_FETCH_BACKOFF_MS],
         timeout_ms=config[properties.REPLICA_SOCKET_TIMEOUT_MS],

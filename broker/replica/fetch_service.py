@@ -171,7 +171,7 @@ class Fetch:
             del read  # the records that a fetch does not wait for must not stay in memory
             await self._enough()
             read = await self._service.sliced_work.anew(self._read_available())
-        if read.is_cold or needs_conversion(terms.version):
+        if read.is_cold or needs_conversion(terms.version, terms.limits.replica_id):
             read = await self._read_off_loop(read)
         return read
 
@@ -230,7 +230,7 @@ class Fetch:
             prefer=self._terms.prefer,
             budget=self._budget() if self._is_follower else None,
         )
-        if self._terms.version < FIRST_VERSION_WITH_ZSTD:
+        if self._terms.version < FIRST_VERSION_WITH_ZSTD and not self._is_follower:
             for partition_read in read.partitions:
                 replace_new_errors(partition_read, self._terms.version)
                 await pause()
@@ -247,14 +247,14 @@ class Fetch:
         size = read.size
         if read.is_cold:
             size = min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values()))
-        if needs_conversion(self._terms.version):
+        if needs_conversion(self._terms.version, self._terms.limits.replica_id):
             size *= 2  # the records as they are stored, and as they are sent
         size = max(size, 0)  # limits of a request may be negative
         unsent.reserve(size)
         self.reserved_size = size
         if read.is_cold:
             read = await service.in_thread(lambda: whole(self._read(limits, never, nowait=False)))
-        if needs_conversion(self._terms.version):
+        if needs_conversion(self._terms.version, self._terms.limits.replica_id):
             await self._convert_all(read)
         return read
 

@@ -29,28 +29,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from base.clock import Clock
 from base.dataclass import dataclass
-from base.pause import Pause, never
+from base.pause import InThread, Pause, never
 from base.topic_partition import TopicPartition
 from broker.loop.slices import SlicedWork
 from broker.network.outgoing import Peer, Peers, PeerUnavailable, RequestAbandoned
 from broker.replica.machine.fetcher import (
     EARLIEST,
     LATEST,
-    LIST_OFFSETS_VERSION,
     Append,
     BackOff,
+    Compare,
     Effect,
     Fence,
     FetchedPartition,
     Fetcher,
     FetchFailedError,
     FetchTerms,
+    FetchVersions,
     FindOffset,
     GrowingBackOff,
     Position,
@@ -58,7 +59,10 @@ from broker.replica.machine.fetcher import (
     StartAt,
     Truncate,
     TruncateTo,
+    compared,
+    epoch_question,
     fetcher_index,
+    found_offset,
     out_of_range,
     range_question,
 )
@@ -67,6 +71,7 @@ from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsResponse
+from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from storage.batches.stored_batch import extent_at
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
@@ -75,7 +80,8 @@ from storage.segments.leader_epochs import EpochEnd
 
 logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
 
-T = TypeVar("T")
+Change = Callable[[Log, int], bool]
+"""A change of a log at a wall-clock time; returns whether the log may be fetched on without asking the leader again."""
 
 GRACE_MS: Final = 20
 """How long additions wait for the request in flight to return, and for more additions."""
@@ -90,6 +96,7 @@ class FetcherSettings:
     """What all fetchers of a broker share."""
 
     terms: FetchTerms
+    versions: FetchVersions
     backoff_ms: int
     timeout_ms: int
     """`replica.socket.timeout.ms`: how long a request may take."""
@@ -106,7 +113,7 @@ class ReplicaFetchers:
         manager: ReplicaManager,
         clock: Clock,
         sliced_work: SlicedWork,
-        in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+        in_thread: InThread,
         settings: FetcherSettings,
         fetcher_count: Callable[[], int],
     ) -> None:
@@ -236,7 +243,7 @@ class LeaderFetcher:
         self._fetchers = fetchers
         self._peer = peer
         self._replicas: dict[TopicPartition, Partition] = {}
-        self._machine = Fetcher(fetchers.broker_id, fetchers.settings.terms)
+        self._machine = Fetcher(fetchers.broker_id, fetchers.settings.terms, fetchers.settings.versions)
         self._news = asyncio.Event()
         self._changes: dict[asyncio.Task[None], None] = {}
         """In the order of their start, in which they are cancelled."""
@@ -318,6 +325,8 @@ class LeaderFetcher:
         now_ms = fetchers.clock.monotonic_ms()
         if fetchers.manager.throttles.follower.left() < 1:
             await self._delay_throttled(now_ms)
+        if uncompared := machine.take_uncompared(now_ms):
+            await self._compare_all(uncompared)
         request = machine.request(now_ms, fetchers.broker_epoch())
         if request is None:
             await self._wait()
@@ -361,6 +370,37 @@ class LeaderFetcher:
                 for partition in unplaced:
                     if partition not in placed and machine.is_fetched(partition):
                         self._back_off(partition)
+
+    # The comparison with a new leader
+
+    async def _compare_all(self, partitions: list[FetchedPartition]) -> None:
+        """Ask the leader where the latest epochs of the logs end, and truncate the logs to where they diverge.
+
+        A log that cannot be compared by epochs is truncated to its high watermark.
+        """
+        settings = self._fetchers.settings
+        version = settings.versions.offset_for_leader_epoch
+        by_epoch = [it for it in partitions if it.position.last_fetched_epoch >= 0 and version is not None]
+        for partition in partitions:
+            if partition not in by_epoch:
+                self._change_log(partition, _truncate_to_high_watermark)
+        if not by_epoch or version is None:
+            return
+        unknown = {partition.key: partition for partition in by_epoch}
+        try:
+            request = epoch_question(self._fetchers.broker_id, by_epoch)
+            response: OffsetForLeaderEpochResponse = await self._peer.ask(
+                request, version, timeout_ms=settings.timeout_ms
+            )
+            for topic in response.topics:
+                for data in topic.partitions:
+                    asked = unknown.pop((topic.topic, data.partition), None)
+                    if asked is not None and self._machine.is_fetched(asked):
+                        self._put_into_effect(asked, compared(data))
+        finally:
+            for partition in unknown.values():
+                if self._machine.is_fetched(partition):
+                    self._back_off(partition)
 
     async def _delay_throttled(self, now_ms: int) -> None:
         """Leave throttled partitions that lag out of the requests until bytes are left for them."""
@@ -410,7 +450,7 @@ class LeaderFetcher:
 
     # Effects
 
-    def _put_into_effect(self, partition: FetchedPartition, effect: Effect) -> None:
+    def _put_into_effect(self, partition: FetchedPartition, effect: Effect | Compare) -> None:
         key = partition.key
         if isinstance(effect, Truncate):
             logger.info(
@@ -421,6 +461,8 @@ class LeaderFetcher:
                 effect.end_offset,
                 partition.position.fetch_offset,
             )
+            self._change_log(partition, partial(_truncate_to_epoch_end, EpochEnd(effect.epoch, effect.end_offset)))
+        elif isinstance(effect, Compare):
             self._change_log(partition, partial(_truncate_to_epoch_end, EpochEnd(effect.epoch, effect.end_offset)))
         elif isinstance(effect, Fence):
             logger.info(
@@ -556,8 +598,8 @@ class LeaderFetcher:
 
     # Changes of a log that wait for the disk
 
-    def _change_log(self, partition: FetchedPartition, change: Callable[[Log, int], None]) -> None:
-        """Run `change` in a thread while the partition is held, then fetch the partition again."""
+    def _change_log(self, partition: FetchedPartition, change: Change) -> None:
+        """Run `change` in a thread while the partition is held, then fetch the partition again, or compare it first."""
         self._machine.hold(partition)
         replica = self._replicas[partition.key]
         task = asyncio.create_task(
@@ -566,9 +608,7 @@ class LeaderFetcher:
         self._changes[task] = None
         task.add_done_callback(self._changes.pop)
 
-    async def _changed(
-        self, partition: FetchedPartition, replica: Partition, change: Callable[[Log, int], None]
-    ) -> None:
+    async def _changed(self, partition: FetchedPartition, replica: Partition, change: Change) -> None:
         try:
             await self._fetchers.manager.truncations.run(
                 partition.key, lambda: self._in_reserved(partition, replica, change)
@@ -585,15 +625,14 @@ class LeaderFetcher:
         self._machine.resume(partition, _position_of(replica.log))
         self._has_added()
 
-    async def _in_reserved(
-        self, partition: FetchedPartition, replica: Partition, change: Callable[[Log, int], None]
-    ) -> None:
+    async def _in_reserved(self, partition: FetchedPartition, replica: Partition, change: Change) -> None:
         if not self._machine.is_fetched(partition):
             return  # the controller has decided otherwise in the meantime
         log = replica.log
         log.planned.reserve()
         try:
-            await self._fetchers.in_thread(partial(change, log, self._fetchers.clock.now_ms()))
+            is_settled = await self._fetchers.in_thread(partial(change, log, self._fetchers.clock.now_ms()))
+            partition.needs_comparison = partition.needs_comparison and not is_settled
         finally:
             log.planned.release()
             self._fetchers.manager.wake_readers(replica)
@@ -616,10 +655,10 @@ class LeaderFetcher:
         """Return the offsets of the partitions in the leader's response."""
         request = range_question(self._fetchers.broker_id, partitions, timestamp)
         response: ListOffsetsResponse = await self._peer.ask(
-            request, LIST_OFFSETS_VERSION, timeout_ms=self._fetchers.settings.timeout_ms
+            request, self._fetchers.settings.versions.list_offsets, timeout_ms=self._fetchers.settings.timeout_ms
         )
         return {
-            (topic.name, one.partition_index): one.offset
+            (topic.name, one.partition_index): found_offset(one)
             for topic in response.topics
             for one in topic.partitions
             if not one.error_code
@@ -666,22 +705,30 @@ def _begins_below(log: Log, records: memoryview) -> bool:
     return extent.base_offset < log.log_end_offset <= extent.last_offset and extent.end <= len(records)
 
 
-def _truncate_to_epoch_end(leaders: EpochEnd, log: Log, now_ms: int) -> None:
-    log.truncation.truncate_to_epoch_end(leaders, now_ms=now_ms)  # unless that is final, the next fetch asks again
+def _truncate_to_epoch_end(leaders: EpochEnd, log: Log, now_ms: int) -> bool:
+    return log.truncation.truncate_to_epoch_end(leaders, now_ms=now_ms)
 
 
-def _truncate_to(offset: int, log: Log, now_ms: int) -> None:
+def _truncate_to_high_watermark(log: Log, now_ms: int) -> bool:
+    return _truncate_to(log.high_watermark, log, now_ms)
+
+
+def _truncate_to(offset: int, log: Log, now_ms: int) -> bool:
     log.truncation.truncate_to(offset, now_ms=now_ms)
+    return True
 
 
-def _start_at(offset: int, log: Log, now_ms: int) -> None:
+def _start_at(offset: int, log: Log, now_ms: int) -> bool:
     log.truncation.truncate_fully_and_start_at(offset, now_ms=now_ms)
+    return True
 
 
-def _begin_with(records: bytearray, leader_epoch: int, log: Log, now_ms: int) -> None:
+def _begin_with(records: bytearray, leader_epoch: int, log: Log, now_ms: int) -> bool:
     log.truncation.truncate_fully_and_start_at(extent_at(records, 0, 0).base_offset, now_ms=now_ms)
     log.appends.append_as_follower(memoryview(records), now_ms=now_ms, leader_epoch=leader_epoch)
+    return True
 
 
-def _flush(log: Log, now_ms: int) -> None:
+def _flush(log: Log, now_ms: int) -> bool:
     log.durability.flush(now_ms)
+    return True

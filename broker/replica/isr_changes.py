@@ -132,7 +132,9 @@ class IsrChanges:
         for partition, change in batch:
             topic = topics.get(partition.topic)
             if topic is None:
-                topic = topics[partition.topic] = TopicData(topic_id=partition.topic_id or ZERO_UUID, partitions=[])
+                topic = topics[partition.topic] = TopicData(
+                    topic_name=partition.topic, topic_id=partition.topic_id or ZERO_UUID, partitions=[]
+                )
             topic.partitions.append(
                 PartitionData(
                     partition_index=partition.partition,
@@ -159,12 +161,14 @@ class IsrChanges:
     def _apply(self, batch: list[tuple[Partition, IsrChange]], response: AlterPartitionResponse) -> bool:
         """Apply the responses; return whether some change is to be repeated."""
         results = {
-            (topic.topic_id, result.partition_index): result for topic in response.topics for result in topic.partitions
+            (topic.topic_name if topic.topic_id == ZERO_UUID else topic.topic_id, result.partition_index): result
+            for topic in response.topics
+            for result in topic.partitions
         }
         needs_repetition = False
         for partition, change in batch:
             key = (partition.topic, partition.partition)
-            result = results.get((partition.topic_id or ZERO_UUID, partition.partition))
+            result = results.get((partition.topic_id or ZERO_UUID, partition.partition)) or results.get(key)
             if result is None:
                 needs_repetition = True
                 continue

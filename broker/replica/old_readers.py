@@ -18,9 +18,13 @@ FIRST_VERSION_WITH_STORAGE_ERROR = 6
 FIRST_VERSION_WITH_ZSTD = 10
 
 
-def needs_conversion(fetch_version: int) -> bool:
-    """Return whether responses of this version carry message sets."""
-    return fetch_version < FIRST_VERSION_WITH_MAGIC_2
+def needs_conversion(fetch_version: int, replica_id: int) -> bool:
+    """Return whether responses of this version carry message sets.
+
+    Followers get what the leader has stored in every version: by an old `inter.broker.protocol.version` their logs are
+    to be equal all the same.
+    """
+    return fetch_version < FIRST_VERSION_WITH_MAGIC_2 and replica_id < 0
 
 
 def replace_new_errors(read: PartitionRead, fetch_version: int) -> None:

@@ -52,6 +52,7 @@ from broker.transactions.late import LateTransactions
 from broker.transactions.marker_writer import MarkerWriter
 from config.broker import BrokerConfig
 from controller.controller import Controller
+from controller.leader_states import LeaderStates
 from protocol.api import Api
 from protocol.errors import KafkaError
 from storage.manager.log_manager import LogManager
@@ -81,6 +82,8 @@ class Services:
     appends: Appends
     directory_moves: DirectoryMoves
     isr_changes: IsrChanges
+    leader_states: LeaderStates | None
+    """The states that this broker writes as a leader; None if the controller writes them."""
     fetchers: ReplicaFetchers
     fetch_sessions: FetchSessionCache
     fetch_service: FetchService

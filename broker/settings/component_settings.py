@@ -80,6 +80,7 @@ def controller_settings(config: BrokerConfig, policies: Policies) -> ControllerS
         leader_imbalance_check_interval_seconds=config[properties.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS],
         leader_imbalance_per_broker_percentage=config[properties.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
         inter_broker_listener_name=config.inter_broker_listener.name,
+        protocol=config.inter_broker_protocol,
         compaction_lag=CompactionLag.of(config),
         check_new_topic=policies.check_new_topic,
     )

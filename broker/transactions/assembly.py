@@ -49,7 +49,9 @@ def coordinate_transactions(
     marker_writer = MarkerWriter(
         replicas.manager, replicas.own_appends, replicas.guards, on.clock, timeout_ms, on_marker
     )
-    marker_channels = MarkerChannels(on.broker_id, marker_writer, peers, timeout_ms)
+    marker_channels = MarkerChannels(
+        on.broker_id, marker_writer, peers, on.config.inter_broker_protocol.write_txn_markers, timeout_ms
+    )
     log = ReplicatedLog(
         TRANSACTION_STATE_TOPIC,
         replicas.manager,

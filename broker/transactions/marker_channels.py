@@ -18,21 +18,23 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
-VERSION: Final = 1
-"""By inter.broker.protocol.version: the connections do not begin with ApiVersions."""
 PURPOSE: Final = "txn-marker-sender"
 
 
 class MarkerChannels:
     """The marker channels of one broker."""
 
-    def __init__(self, broker_id: int, own: MarkerChannel, peers: Peers, timeout_ms: int) -> None:
-        """`own` is the channel to this broker itself. `timeout_ms` limits a request."""
+    def __init__(self, broker_id: int, own: MarkerChannel, peers: Peers, version: int, timeout_ms: int) -> None:
+        """`own` is the channel to this broker itself. `timeout_ms` limits a request.
+
+        `version` is that of the requests: the connections do not begin with ApiVersions.
+        """
         self._broker_id = broker_id
         self._own = own
         self._live: Collection[int] = ()
         """The ids of the live brokers, as far as the controller has reported."""
         self._peers = peers
+        self._version = version
         self._timeout_ms = timeout_ms
         self._remote: dict[int, RemoteMarkerChannel] = {}
 
@@ -43,7 +45,7 @@ class MarkerChannels:
         channel = self._remote.get(broker_id)
         if channel is None and broker_id in self._live:
             channel = self._remote[broker_id] = RemoteMarkerChannel(
-                broker_id, self._peers.connect(broker_id, PURPOSE), self._timeout_ms
+                broker_id, self._peers.connect(broker_id, PURPOSE), self._version, self._timeout_ms
             )
         return channel
 
@@ -72,9 +74,10 @@ class _Written(NamedTuple):
 class RemoteMarkerChannel:
     """A `MarkerChannel` to another broker."""
 
-    def __init__(self, broker_id: int, peer: Peer, timeout_ms: int) -> None:
+    def __init__(self, broker_id: int, peer: Peer, version: int, timeout_ms: int) -> None:
         self._broker_id = broker_id
         self._peer = peer
+        self._version = version
         self._timeout_ms = timeout_ms
         self._batches: BatchedRequests[_Written, Codes] = BatchedRequests(
             f"markers to broker {broker_id}", self._send, _Written.failed
@@ -90,7 +93,9 @@ class RemoteMarkerChannel:
     async def _send(self, written: Sequence[_Written]) -> Sequence[Codes]:
         request = _request(written)
         try:
-            response: WriteTxnMarkersResponse = await self._peer.ask(request, VERSION, timeout_ms=self._timeout_ms)
+            response: WriteTxnMarkersResponse = await self._peer.ask(
+                request, self._version, timeout_ms=self._timeout_ms
+            )
         except PeerUnavailable as error:
             logger.warning("%d markers will be sent again: %s", len(written), error)
             return [each.failed() for each in written]

@@ -4,7 +4,9 @@ Owns the order of the initialization and the table of handlers. Must not know ho
 is dropped as a whole. `ControllerMoved` from any handler means that the term is over.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 
 from base.pause import through
 from base.topic_partition import TopicPartition
@@ -22,7 +24,9 @@ from controller.model import PartitionReplica
 from controller.partition_states import PartitionState
 from controller.replica_states import ReplicaState
 from controller.settings import ControllerSettings
-from controller.state_store import Create, NodeExists
+from controller.state_store import Create, NodeExists, NoNode, SetData
+
+logger = logging.getLogger("kafka.controller.KafkaController")
 
 # Each handler accepts only the event type of its entry, which the type of a mapping cannot express.
 Handler = Callable[..., Awaitable[object]]
@@ -145,11 +149,21 @@ class ActiveController:
         await self.elections.node_changed(events.PreferredElectionNodeChanged())
 
     async def _ensure_feature_node(self) -> None:
-        if await self._term.store.store.exists(paths.FEATURE) is None:
-            try:
-                await self._term.store.multi([Create(paths.FEATURE, paths.encode_feature({}))])
-            except NodeExists:
-                return
+        """Write the finalized features in the form of this protocol. Those of an earlier controller stay finalized."""
+        store, protocol = self._term.store, self._term.settings.protocol
+        wanted = paths.FinalizedFeatures(protocol.feature_node, protocol.has_features, {})
+        try:
+            node = await store.store.get(paths.FEATURE)
+            found = paths.decode_features(node.data)
+            if protocol.has_features and found.is_enabled:
+                wanted = wanted._replace(levels=found.levels)
+            if wanted != found:
+                await store.multi([SetData(paths.FEATURE, paths.encode_features(wanted), node.stat.version)])
+        except NoNode:
+            with suppress(NodeExists):
+                await store.multi([Create(paths.FEATURE, paths.encode_features(wanted))])
+        except paths.Undecodable as error:
+            logger.error("the finalized features stay as they are: %s", error)
 
     async def _drop_old_notifications(self) -> None:
         """Delete old notifications: everything they could report is read next. Later ones fire the watch."""

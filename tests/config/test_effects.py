@@ -42,6 +42,7 @@ READ_THROUGH: Mapping[str, tuple[Property[object], ...]] = {
     "advertised_listeners": (broker.ADVERTISED_LISTENERS,),
     "inter_broker_listener": (broker.INTER_BROKER_LISTENER_NAME, broker.SECURITY_INTER_BROKER_PROTOCOL),
     "control_plane_listener": (broker.CONTROL_PLANE_LISTENER_NAME,),
+    "inter_broker_protocol": (broker.INTER_BROKER_PROTOCOL_VERSION,),
 }
 """Attributes of BrokerConfig that the broker reads in place of rows, and the rows that they are made of."""
 

@@ -283,7 +283,7 @@ class ScriptedCluster:
     async def do_listeners(self, broker_id: str, port: str) -> None:
         """Change the registration as a broker of Kafka does for changed listeners; its epoch stays."""
         broker = Broker(int(broker_id), (Endpoint("PLAINTEXT", "127.0.0.1", int(port), "PLAINTEXT"),))
-        data = paths.encode_broker(broker, jmx_port=-1, timestamp_ms=self.clock.now_ms())
+        data = paths.encode_broker(broker, jmx_port=-1, timestamp_ms=self.clock.now_ms(), version=5)
         await self.stores[int(broker_id)].set(paths.broker_path(int(broker_id)), data)
 
     async def do_hold(self, broker_id: str) -> None:

@@ -50,7 +50,7 @@ REASSIGNMENTS_NODE = b'{"version":1,"partitions":[{"topic":"t","partition":0,"re
 
 GOLDEN: list[tuple[bytes, bytes]] = [
     (paths.encode_cluster_id("7ym0r3ycTc-XAnwnQmXzjg"), b'{"version":"1","id":"7ym0r3ycTc-XAnwnQmXzjg"}'),
-    (paths.encode_broker(BROKER, jmx_port=13999, timestamp_ms=1795228739810), BROKER_NODE),
+    (paths.encode_broker(BROKER, jmx_port=13999, timestamp_ms=1795228739810, version=5), BROKER_NODE),
     (
         paths.encode_controller(1, 1795228739867),
         b'{"version":2,"brokerid":1,"timestamp":"1795228739867","kraftControllerEpoch":-1}',
@@ -74,7 +74,8 @@ GOLDEN: list[tuple[bytes, bytes]] = [
         paths.encode_producer_id_block(ProducerIdBlock(1, 1000, 1999)),
         b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}',
     ),
-    (paths.encode_feature({}), b'{"features":{},"version":2,"status":1}'),
+    (paths.encode_features(paths.FinalizedFeatures(2, True, {})), b'{"features":{},"version":2,"status":1}'),
+    (paths.encode_features(paths.FinalizedFeatures(1, False, {})), b'{"features":{},"version":1,"status":0}'),
 ]
 
 
@@ -153,7 +154,7 @@ def test_registrations_of_every_version_are_decoded(
 
 def test_registration_without_a_plaintext_listener_is_decoded() -> None:
     broker = Broker(1, (Endpoint("SECURE", "::1", 9093, "SSL"),))
-    members = json.loads(paths.encode_broker(broker, jmx_port=-1, timestamp_ms=0))
+    members = json.loads(paths.encode_broker(broker, jmx_port=-1, timestamp_ms=0, version=5))
     assert (members["host"], members["port"], members["endpoints"]) == (None, -1, ["SECURE://[::1]:9093"])
     assert "rack" not in members
 

@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`: their keys and values in every version Kafka has written.
 
-Owns: the layouts, and which version is written. Must not know: who writes when, batches, or what the records mean to a
-group. The format page is docs/formats/consumer-offsets.md.
+Owns: the layouts, and which version is written by default. Must not know: who writes when, batches, or what the records
+mean to a group. The format page is docs/formats/consumer-offsets.md.
 
 A key is an int16 version and fields. The version also names the kind of record: 0 and 1 an offset, 2 a group, higher
 ones the newer group protocol (KIP-848), whose records are kept and not decoded. A value is an int16 version and fields,
@@ -25,10 +25,10 @@ _OFFSET_VALUE_START, _OFFSET_VALUE_END = Layout(">hqih"), Layout(">q")
 _OFFSET_KEY_VERSION = 1
 _GROUP_KEY_VERSION = 2
 _VALUE_VERSIONS: Final = range(5)
-_OFFSET_VALUE_VERSION = 3
+OFFSET_VALUE_VERSION: Final = 3
 _OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 """The only version that has room for an expiry time; it has none for a leader epoch."""
-_GROUP_VALUE_VERSION = 3
+GROUP_VALUE_VERSION: Final = 3
 
 T = TypeVar("T")
 
@@ -135,20 +135,22 @@ def group_key(group_id: str) -> bytes:
     return _write(GroupMetadataKey(group=group_id), _GROUP_KEY_VERSION)
 
 
-def offset_value(value: OffsetAndMetadata) -> bytes:
+def offset_value(value: OffsetAndMetadata, version: int = OFFSET_VALUE_VERSION) -> bytes:
     """Encode the value of an offset's record. With an expiry time it loses the leader epoch: no version has both."""
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         return _write(value, _OFFSET_VALUE_VERSION_WITH_EXPIRY)
+    if version != OFFSET_VALUE_VERSION:
+        return _write(value, version)
     metadata = value.metadata.encode()
     return (
-        _OFFSET_VALUE_START.pack(_OFFSET_VALUE_VERSION, value.offset, value.leader_epoch, len(metadata))
+        _OFFSET_VALUE_START.pack(OFFSET_VALUE_VERSION, value.offset, value.leader_epoch, len(metadata))
         + metadata
         + _OFFSET_VALUE_END.pack(value.commit_timestamp_ms)
     )
 
 
-def group_value(value: GroupMetadataValue) -> bytes:
-    return _write(value, _GROUP_VALUE_VERSION)
+def group_value(value: GroupMetadataValue, version: int = GROUP_VALUE_VERSION) -> bytes:
+    return _write(value, version)
 
 
 def _read_version(data: bytes, part: str) -> int:

@@ -21,6 +21,11 @@ lost, or refused    as with none; it names the lost session, so that the leader 
 
 So the cost of a round depends on the partitions with news, not on those in the session.
 
+Before a follower fetches from a new leader, its log must not hold what the leader's does not. Since Fetch 12 the leader
+says so in the response to a fetch. By an older `inter.broker.protocol.version`, and for a log without leader epochs,
+the partition is *compared* first: the leader is asked where the latest epoch of the log ends, as often as the response
+does not settle it, or the log is truncated to its high watermark.
+
 Invariant: a part of a response is applied only if its partition is still fetched at the offset, in the leader epoch and
 with the log start of the request: everything else belongs to a request that is out of date.
 """
@@ -45,13 +50,24 @@ from protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from protocol.schema import ZERO_UUID
 
-VERSION: Final = 17
-VERSION_WITHOUT_TOPIC_IDS: Final = 12
-LIST_OFFSETS_VERSION: Final = 8
-"""Of inter.broker.protocol.version 3.9-IV0."""
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
+FIRST_VERSION_WITH_LAST_EPOCH: Final = 12
+NO_EPOCH: Final = -1
 NO_SESSION: Final = 0
 FULL: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
@@ -95,6 +111,17 @@ def fetcher_index(topic: str, partition: int, count: int) -> int:
     return absolute(to_int32(31 * string_hash(topic) + partition)) % count
 
 
+class FetchVersions(NamedTuple):
+    """The versions of a follower's requests, by `inter.broker.protocol.version`."""
+
+    fetch: int = 17
+    list_offsets: int = 9
+    offset_for_leader_epoch: int | None = 4
+    """None: logs are not compared by epochs."""
+    compares_by_fetch: bool = True
+    """Whether the response to a fetch says where the logs diverge."""
+
+
 class Position(NamedTuple):
     """Where a follower's log ends and begins."""
 
@@ -114,7 +141,7 @@ class _Known(NamedTuple):
 class FetchedPartition:
     """One partition that is fetched."""
 
-    __slots__ = ("back_off", "is_ready", "key", "lag", "leader_epoch", "position", "topic_id")
+    __slots__ = ("back_off", "is_ready", "key", "lag", "leader_epoch", "needs_comparison", "position", "topic_id")
 
     def __init__(self, key: TopicPartition, topic_id: UUID | None, leader_epoch: int, position: Position) -> None:
         self.key = key
@@ -123,6 +150,8 @@ class FetchedPartition:
         self.position = position
         self.is_ready = True
         """Whether the partition is part of the requests."""
+        self.needs_comparison = False
+        """Whether its log has to be compared with the leader's before it is fetched."""
         self.lag = 0
         """How many offsets the log's end is behind the leader's high watermark."""
         self.back_off = GrowingBackOff()
@@ -179,16 +208,18 @@ class FetchFailedError(Exception):
 class Fetcher:
     """The partitions that one fetcher fetches from one leader."""
 
-    def __init__(self, replica_id: int, terms: FetchTerms) -> None:
+    def __init__(self, replica_id: int, terms: FetchTerms, versions: FetchVersions) -> None:
         self._replica_id = replica_id
         self._terms = terms
+        self.versions = versions
         self._partitions: dict[TopicPartition, FetchedPartition] = {}
+        self._uncompared: dict[TopicPartition, FetchedPartition] = {}
         self._without_id_count = 0
         self._topics: dict[UUID, str] = {}
         self._session_id = NO_SESSION
         self._epoch = FULL
         self._session: dict[TopicPartition, _Known] = {}
-        self._has_ids = True  # whether the session names topics by their ids
+        self._has_ids = versions.fetch >= FIRST_VERSION_WITH_TOPIC_IDS  # whether the session names topics by their ids
         self._changed: dict[TopicPartition, None] = {}  # partitions that may differ from what the session knows
         self._delays: list[tuple[int, int, FetchedPartition]] = []
         self._delay_count = 0
@@ -205,7 +236,8 @@ class Fetcher:
     @property
     def version(self) -> int:
         """The version of the last request."""
-        return VERSION if self._has_ids else VERSION_WITHOUT_TOPIC_IDS
+        newest = self.versions.fetch
+        return newest if self._has_ids else min(newest, FIRST_VERSION_WITH_TOPIC_IDS - 1)
 
     # Partitions
 
@@ -218,10 +250,17 @@ class Fetcher:
         else:
             self._topics[partition.topic_id] = partition.key[0]
         self._changed[partition.key] = None
+        position = partition.position
+        has_unknown_epochs = position.last_fetched_epoch < 0 and position.fetch_offset > position.log_start_offset
+        partition.needs_comparison = has_unknown_epochs or not self.versions.compares_by_fetch
+        if partition.needs_comparison:
+            partition.is_ready = False
+            self._uncompared[partition.key] = partition
 
     def remove(self, key: TopicPartition) -> None:
         """Fetch a partition no more. Has no effect if it is not fetched."""
         partition = self._partitions.pop(key, None)
+        self._uncompared.pop(key, None)
         if partition is not None:
             self._without_id_count -= partition.topic_id == ZERO_UUID
             self._changed[key] = None
@@ -236,12 +275,22 @@ class Fetcher:
         self._changed[partition.key] = None
 
     def resume(self, partition: FetchedPartition, position: Position) -> None:
-        """Fetch the partition from `position` on, after the partitions that wait already."""
+        """Fetch the partition from `position` on, after the partitions that wait already, or compare it first."""
         if self.is_fetched(partition):
             partition.position = position
+            if partition.needs_comparison:
+                self._uncompared[partition.key] = partition
+                return
             partition.is_ready = True
             self._changed[partition.key] = None
             self._partitions[partition.key] = self._partitions.pop(partition.key)
+
+    def take_uncompared(self, now_ms: int) -> list[FetchedPartition]:
+        """Return the partitions that have to be compared now. They are held until `resume` or `delay`."""
+        self.end_delays(now_ms)
+        taken = list(self._uncompared.values())
+        self._uncompared.clear()
+        return taken
 
     def delay(self, partition: FetchedPartition, due_ms: int) -> None:
         """Leave the partition out of the requests until `due_ms`."""
@@ -276,7 +325,9 @@ class Fetcher:
 
     @property
     def has_unnamed(self) -> bool:
-        """Whether a ready partition is new to the leader, or has changed since the last request."""
+        """Whether a partition is to be compared, or a ready one is new to the leader or has changed since then."""
+        if self._uncompared:
+            return True
         for key in self._changed:
             partition = self._partitions.get(key)
             if partition is not None and partition.is_ready and partition.known != self._session.get(key):
@@ -291,7 +342,7 @@ class Fetcher:
         The leader may hold it no longer than until the next delay ends.
         """
         self.end_delays(now_ms)
-        has_ids = not self._without_id_count
+        has_ids = not self._without_id_count and self.versions.fetch >= FIRST_VERSION_WITH_TOPIC_IDS
         if has_ids != self._has_ids:
             self._has_ids = has_ids
             self._epoch = FULL
@@ -309,7 +360,7 @@ class Fetcher:
             topics=self._by_topic(named),
             forgotten_topics_data=[] if is_full else _forgotten_by_topic(forgotten),
         )
-        if has_ids:
+        if self.version >= FIRST_VERSION_WITH_REPLICA_STATE:
             request.replica_state = ReplicaState(replica_id=self._replica_id, replica_epoch=broker_epoch)
         else:
             request.replica_id = self._replica_id
@@ -344,6 +395,7 @@ class Fetcher:
 
     def _by_topic(self, named: list[FetchedPartition]) -> list[FetchTopic]:
         topics: dict[tuple[str, UUID], FetchTopic] = {}
+        has_last_epoch = self.version >= FIRST_VERSION_WITH_LAST_EPOCH
         for partition in named:
             (name, index), topic_id = partition.key, partition.topic_id
             topic = topics.get((name, topic_id))
@@ -355,7 +407,7 @@ class Fetcher:
                     partition=index,
                     current_leader_epoch=partition.leader_epoch,
                     fetch_offset=position.fetch_offset,
-                    last_fetched_epoch=position.last_fetched_epoch,
+                    last_fetched_epoch=position.last_fetched_epoch if has_last_epoch else NO_EPOCH,
                     log_start_offset=position.log_start_offset,
                     partition_max_bytes=self._terms.partition_bytes_max,
                 )
@@ -428,6 +480,45 @@ def _forgotten_by_topic(forgotten: list[tuple[TopicPartition, UUID]]) -> list[Fo
     return list(topics.values())
 
 
+# The comparison of epochs
+
+
+class Compare(NamedTuple):
+    """Truncate the log to where it diverges from the leader's, whose records of `epoch` end at `end_offset`.
+
+    `epoch` is that of the question or the largest below it that the leader has, -1 in version 0 of the response. An
+    `end_offset` of -1: the leader knows none.
+    """
+
+    epoch: int
+    end_offset: int
+
+
+def epoch_question(replica_id: int, partitions: list[FetchedPartition]) -> OffsetForLeaderEpochRequest:
+    """Return the request for the ends of the latest epochs that the follower has."""
+    topics: dict[str, OffsetForLeaderTopic] = {}
+    for partition in partitions:
+        name, index = partition.key
+        topic = topics.setdefault(name, OffsetForLeaderTopic(topic=name, partitions=[]))
+        topic.partitions.append(
+            OffsetForLeaderPartition(
+                partition=index,
+                current_leader_epoch=partition.leader_epoch,
+                leader_epoch=partition.position.last_fetched_epoch,
+            )
+        )
+    return OffsetForLeaderEpochRequest(replica_id=replica_id, topics=list(topics.values()))
+
+
+def compared(data: EpochEndOffset) -> Compare | BackOff | Fence:
+    """Return what the response to `epoch_question` demands for one partition."""
+    if data.error_code == ErrorCode.NONE:
+        return Compare(data.leader_epoch, data.end_offset)
+    if data.error_code == ErrorCode.FENCED_LEADER_EPOCH:
+        return Fence()
+    return BackOff(ErrorCode(data.error_code))
+
+
 # An offset that is out of the leader's range
 
 
@@ -468,3 +559,8 @@ def out_of_range(own_end_offset: int, leader_end_offset: int, leader_start_offse
     if leader_start_offset > own_end_offset:
         return StartAt(leader_start_offset)
     return Retry()
+
+
+def found_offset(data: ListOffsetsPartitionResponse) -> int:
+    """Return the offset in the response to `range_question`, which version 0 has as the first of a list."""
+    return data.old_style_offsets[0] if data.old_style_offsets else data.offset

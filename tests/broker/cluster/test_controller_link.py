@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster.controller_link import ALTER_PARTITION_VERSION
+from broker.cluster.controller_link import ALTER_PARTITION_WITH_EPOCHS
 from broker.network.outgoing import PeerUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -108,7 +108,7 @@ async def test_request_to_a_controller_that_was_replaced_is_given_up(tmp_path: P
 
 REQUESTS = [
     (ControlledShutdownRequest(broker_id=2), 1, ErrorCode.STALE_CONTROLLER_EPOCH),
-    (AlterPartitionRequest(broker_id=2, topics=[]), ALTER_PARTITION_VERSION, ErrorCode.NOT_CONTROLLER),
+    (AlterPartitionRequest(broker_id=2, topics=[]), ALTER_PARTITION_WITH_EPOCHS, ErrorCode.NOT_CONTROLLER),
     (AllocateProducerIdsRequest(broker_id=2), 0, ErrorCode.NOT_CONTROLLER),
 ]
 

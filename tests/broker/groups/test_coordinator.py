@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from broker.groups.batches import CommittingProducer
+from broker.groups.batches import CommittingProducer, StoredForm
 from broker.groups.machine.events import JoinResult, SyncResult
 from broker.groups.machine.joins import NEW_MEMBER_JOIN_TIMEOUT_MS
 from broker.groups.machine.offsets import Offsets
@@ -621,7 +621,7 @@ async def test_many_tombstones_are_appended_in_several_batches(
 
 @pytest.mark.parametrize("compression", Compression)
 async def test_groups_and_offsets_survive_a_restart(compression: Compression) -> None:
-    settings = CoordinatorSettings(group=NO_DELAY.group, compression=compression)
+    settings = CoordinatorSettings(group=NO_DELAY.group, form=StoredForm(compression))
     here = Surroundings(settings)
     await here.lead()
     await stable(here, "a", "b")
@@ -958,5 +958,5 @@ def test_settings_come_from_the_configuration() -> None:
         offsets_retention_check_interval_ms=5,
         commit_timeout_ms=6,
         load_buffer_size=8,
-        compression=Compression.ZSTD,
+        form=StoredForm(Compression.ZSTD),
     )

@@ -38,7 +38,7 @@ from broker.replica.fetch_service import FetchService
 from broker.replica.fetch_sessions import FetchSessionCache
 from broker.replica.fetchers import FetcherSettings, ReplicaFetchers
 from broker.replica.isr_changes import IsrChanges
-from broker.replica.machine.fetcher import FetchTerms
+from broker.replica.machine.fetcher import FetchTerms, FetchVersions
 from broker.replica.machine.isr import IsrChange
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Effects, IsrResponse, Partition, ReplicaRules
@@ -149,7 +149,7 @@ class Node:
             self.clock,
             self.sliced_work,
             self.in_thread,
-            FetcherSettings(FetchTerms(wait_ms_max=WAIT_MS), BACKOFF_MS, timeout_ms=5_000),
+            FetcherSettings(FetchTerms(wait_ms_max=WAIT_MS), FetchVersions(), BACKOFF_MS, timeout_ms=5_000),
             lambda: 1,
         )
         self.assigned_replicas = AssignedReplicas(

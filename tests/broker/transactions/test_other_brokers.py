@@ -74,7 +74,7 @@ def _built(cls: Any, values: dict[str, Any]) -> Any:
 
 async def test_markers_of_many_transactions_share_a_request() -> None:
     peer = FakePeer(markers_response)
-    channel = RemoteMarkerChannel(2, peer, 500)
+    channel = RemoteMarkerChannel(2, peer, 1, 500)
     writes = [channel.write(Marker(number, 3, number == 7, 9), PARTITIONS) for number in (7, 8)]
     assert await asyncio.gather(*writes) == [dict.fromkeys(PARTITIONS, 0)] * 2
     ((request, version, timeout_ms),) = peer.asked
@@ -92,7 +92,7 @@ async def test_code_of_each_partition_comes_from_the_response() -> None:
     peer = FakePeer(
         lambda request: markers_response(request, lambda topic, index: 6 if (topic, index) == SECOND else 0)
     )
-    codes = await RemoteMarkerChannel(2, peer, 500).write(Marker(7, 0, True, 0), PARTITIONS)
+    codes = await RemoteMarkerChannel(2, peer, 1, 500).write(Marker(7, 0, True, 0), PARTITIONS)
     assert codes == {("t", 0): 0, SECOND: ErrorCode.NOT_LEADER_OR_FOLLOWER, ("u", 0): 0}
 
 
@@ -100,7 +100,7 @@ async def test_code_of_each_partition_comes_from_the_response() -> None:
     "respond", [unreachable, lambda request: WriteTxnMarkersResponse(markers=[])], ids=["unreachable", "says nothing"]
 )
 async def test_marker_without_a_response_is_to_be_sent_again(respond: Callable[[Any], object]) -> None:
-    codes = await RemoteMarkerChannel(2, FakePeer(respond), 500).write(Marker(7, 0, True, 0), PARTITIONS)
+    codes = await RemoteMarkerChannel(2, FakePeer(respond), 1, 500).write(Marker(7, 0, True, 0), PARTITIONS)
     assert codes == dict.fromkeys(PARTITIONS, ErrorCode.NETWORK_EXCEPTION)
 
 
@@ -114,7 +114,7 @@ def test_channels_exist_to_this_broker_and_to_live_ones() -> None:
             peers[broker_id] = FakePeer(unreachable)
             return peers[broker_id]
 
-    channels = MarkerChannels(1, own, FakePeers(), 500)
+    channels = MarkerChannels(1, own, FakePeers(), 1, 500)
     assert channels.get(1) is own
     assert channels.get(2) is None
     channels.brokers_changed([1, 2])

@@ -17,6 +17,7 @@ from broker.replica.machine.fetcher import (
     Fetcher,
     FetchFailedError,
     FetchTerms,
+    FetchVersions,
     FindOffset,
     GrowingBackOff,
     Position,
@@ -48,7 +49,7 @@ def fetched(topic: str, index: int, *, offset: int = 0, leader_epoch: int = 4, t
 
 
 def fetcher_of(*partitions: FetchedPartition) -> Fetcher:
-    fetcher = Fetcher(ME, FetchTerms())
+    fetcher = Fetcher(ME, FetchTerms(), FetchVersions())
     for partition in partitions:
         fetcher.add(partition)
     return fetcher
@@ -242,7 +243,7 @@ def test_delay_of_a_removed_partition_does_not_bring_it_back() -> None:
 
 
 def test_nothing_is_requested_without_ready_partitions() -> None:
-    assert Fetcher(ME, FetchTerms()).request(0, EPOCH) is None
+    assert Fetcher(ME, FetchTerms(), FetchVersions()).request(0, EPOCH) is None
     partition = fetched("a", 0)
     fetcher = fetcher_of(partition)
     fetcher.hold(partition)
@@ -432,7 +433,7 @@ def wanted(partitions: Iterable[FetchedPartition]) -> dict[tuple[UUID, int], tup
 @pytest.mark.parametrize("seed", range(20))
 def test_leader_always_knows_what_is_fetched(seed: int) -> None:
     random = Random(seed)
-    fetcher, leader = Fetcher(ME, FetchTerms()), Leader(random)
+    fetcher, leader = Fetcher(ME, FetchTerms(), FetchVersions()), Leader(random)
     now_ms = 0
     for _ in range(300):
         for _ in range(random.randrange(3)):
