@@ -454,6 +454,32 @@ async def test_connection_that_asks_versions_uses_the_highest_of_both(served: ra
         connection.close()
 
 
+async def test_older_peer_that_refuses_the_version_of_api_versions_is_asked_in_its_own() -> None:
+    seen: list[Asked] = []
+
+    def respond(request: Asked) -> bytes:
+        if request.header.api_key != 18:
+            return request.response_frame(HeartbeatResponse(error_code=0))
+        apis = [ApiVersion(api_key=18, min_version=0, max_version=3), *versions_of(range(3)).api_keys]
+        if request.header.api_version == 3:
+            return request.response_frame(ApiVersionsResponse(api_keys=apis))
+        refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=apis[:1])
+        payload = response_header(18, 4, request.header.correlation_id) + b"".join(map(bytes, encode(refusal, 0)))
+        return struct.pack(">i", len(payload)) + payload
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            seen.append(await asked(reader))
+            writer.write(respond(seen[-1]))
+
+    async with peer(serve) as address:
+        connection = connection_to(address, asks_versions=True)
+        for _ in range(2):
+            await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)
+        assert [it.header[:2] for it in seen] == [(18, 4), (18, 3), (12, 2), (12, 2)]
+        connection.close()
+
+
 @pytest.mark.parametrize("served", [range(5, 9), range(0)])
 async def test_peer_without_a_common_version_is_reported(served: range) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -22,7 +22,7 @@ from uuid import UUID
 from base.file_slice import FileSlice
 from broker.cluster.metadata_cache import BrokerNode, MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
-from broker.handlers import fetch, list_offsets
+from broker.handlers import fetch, list_offsets, offset_for_leader_epoch
 from broker.handlers.request_context import RequestContext
 from broker.loop.clock import SystemClock
 from broker.loop.loop_timer import LoopTimer
@@ -70,7 +70,7 @@ from tests.storage.builders import done, in_thread, pause
 from tests.support.replicas import throttles
 
 TOPIC, TOPIC_ID = "t", UUID(int=7)
-HANDLERS: dict[int, ModuleType] = {1: fetch, 2: list_offsets}
+HANDLERS: dict[int, ModuleType] = {1: fetch, 2: list_offsets, 23: offset_for_leader_epoch}
 WAIT_MS = 200
 BACKOFF_MS = 5
 PATIENCE_S = 20.0
@@ -149,7 +149,7 @@ class Node:
             self.clock,
             self.sliced_work,
             self.in_thread,
-            FetcherSettings(FetchTerms(wait_ms_max=WAIT_MS), FetchVersions(), BACKOFF_MS, timeout_ms=5_000),
+            FetcherSettings(FetchTerms(wait_ms_max=WAIT_MS), self.cluster.versions, BACKOFF_MS, timeout_ms=5_000),
             lambda: 1,
         )
         self.assigned_replicas = AssignedReplicas(
@@ -302,6 +302,8 @@ class Cluster:
 
     def __init__(self, folder: Path, broker_ids: Iterable[int], *, partitions: int = 1, **topic_settings: str) -> None:
         self.topic_settings = {name.replace("_", "."): value for name, value in topic_settings.items()}
+        self.versions = FetchVersions()
+        """The protocol of the followers."""
         self.lag_ms = 30_000
         self.partitions = partitions
         self._epochs = count(1)

@@ -16,6 +16,7 @@ import pytest
 from base.pause import never, whole
 from broker.metrics.of_replicas import fetcher_metrics
 from broker.replica import isr_changes
+from broker.replica.machine.fetcher import FetchVersions
 from broker.replica.machine.isr import IsrChange
 from broker.replica.partition import IsrResponse
 from config.addresses import HostAndPort
@@ -33,13 +34,24 @@ def short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isr_changes, "RETRY_S", 0.005)
 
 
+BY_QUESTION = FetchVersions(fetch=11, list_offsets=5, offset_for_leader_epoch=3, compares_by_fetch=False)
+"""The followers of protocol 2.6 compare their epochs with the leader's before they fetch."""
+BY_FIRST_QUESTION = FetchVersions(fetch=7, list_offsets=2, offset_for_leader_epoch=0, compares_by_fetch=False)
+"""Those of protocol 1.1 learn from the response where an epoch ends, not which epoch that is."""
+BY_EVERY_PROTOCOL = pytest.mark.parametrize(
+    "start", [FetchVersions(), BY_QUESTION, BY_FIRST_QUESTION], ids=["3.9", "2.6", "1.1"], indirect=True
+)
+BY_EPOCHS = pytest.mark.parametrize("start", [FetchVersions(), BY_QUESTION], ids=["3.9", "2.6"], indirect=True)
+
+
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Cluster]]:
-    """Start clusters, and stop them at the end."""
+async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Cluster]]:
+    """Start clusters, and stop them at the end. A parameter is the protocol of the followers."""
     clusters: list[Cluster] = []
 
     def started(*broker_ids: int, partitions: int = 1, **settings: str) -> Cluster:
         cluster = Cluster(tmp_path, broker_ids, partitions=partitions, **settings)
+        cluster.versions = getattr(request, "param", cluster.versions)
         clusters.append(cluster)
         for node in cluster.nodes.values():
             node.start()
@@ -120,6 +132,7 @@ async def test_follower_that_lost_its_data_starts_anew(start: Callable[..., Clus
 # The pitfalls
 
 
+@BY_EVERY_PROTOCOL
 async def test_a_follower_does_not_truncate_to_its_stale_high_watermark(start: Callable[..., Cluster]) -> None:
     """(a) KIP-101: the follower restarts before it knows the high watermark, and then is elected."""
     cluster = start(A, B)
@@ -133,6 +146,7 @@ async def test_a_follower_does_not_truncate_to_its_stale_high_watermark(start: C
     assert b"acknowledged" in follower.log_bytes()
 
 
+@BY_EVERY_PROTOCOL
 async def test_b_logs_that_diverged_agree_again(start: Callable[..., Cluster]) -> None:
     """(b) KIP-101: two leaders write different records at one offset."""
     cluster = start(A, B)
@@ -150,6 +164,7 @@ async def test_b_logs_that_diverged_agree_again(start: Callable[..., Cluster]) -
     assert b"of the first" not in first.log_bytes()
 
 
+@BY_EPOCHS
 async def test_truncation_that_fails_unexpectedly_is_tried_again(
     start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +191,7 @@ async def test_truncation_that_fails_unexpectedly_is_tried_again(
     assert next(attempts) > 1
 
 
+@BY_EPOCHS
 async def test_c_epoch_that_the_follower_does_not_know_is_found_by_a_second_question(
     start: Callable[..., Cluster],
 ) -> None:
@@ -222,6 +238,7 @@ async def test_d_leader_of_an_older_epoch_can_neither_acknowledge_nor_change_the
     assert b"lost" not in zombie.log_bytes()
 
 
+@BY_EVERY_PROTOCOL
 async def test_e_clean_election_truncates_nothing_below_the_high_watermark(start: Callable[..., Cluster]) -> None:
     """(e)"""
     cluster = start(A, B, C)
@@ -237,6 +254,7 @@ async def test_e_clean_election_truncates_nothing_below_the_high_watermark(start
     assert cluster.nodes[A].ends() == (30, 30)
 
 
+@BY_EVERY_PROTOCOL
 async def test_f_new_epoch_alone_truncates_nothing(start: Callable[..., Cluster]) -> None:
     """(f)"""
     cluster = start(A, B, C)
@@ -250,6 +268,7 @@ async def test_f_new_epoch_alone_truncates_nothing(start: Callable[..., Cluster]
     assert all(node.partition().log.truncation_count == 0 for node in cluster.nodes.values())
 
 
+@BY_EPOCHS
 async def test_five_quick_elections_under_load_lose_nothing_acknowledged(start: Callable[..., Cluster]) -> None:
     cluster = start(A, B, C)
     await cluster.elect(A)
@@ -405,6 +424,7 @@ async def test_requests_name_only_what_is_new(start: Callable[..., Cluster]) -> 
         await cluster.until_equal(index)
 
 
+@BY_EPOCHS
 async def test_session_that_the_leader_lost_is_opened_again(start: Callable[..., Cluster]) -> None:
     cluster = start(A, B)
     await cluster.elect(A)
@@ -503,6 +523,7 @@ async def test_damaged_data_of_one_partition_stops_no_other(start: Callable[...,
 # Offsets out of range
 
 
+@BY_EVERY_PROTOCOL
 async def test_follower_below_the_leaders_start_starts_anew(start: Callable[..., Cluster]) -> None:
     cluster = start(A, B)
     await cluster.elect(A)

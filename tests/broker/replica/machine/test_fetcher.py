@@ -11,6 +11,7 @@ import pytest
 from broker.replica.machine.fetcher import (
     Append,
     BackOff,
+    Compare,
     Effect,
     Fence,
     FetchedPartition,
@@ -25,7 +26,10 @@ from broker.replica.machine.fetcher import (
     StartAt,
     Truncate,
     TruncateTo,
+    compared,
+    epoch_question,
     fetcher_index,
+    found_offset,
     out_of_range,
 )
 from protocol.errors import ErrorCode
@@ -36,6 +40,8 @@ from protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from protocol.messages.list_offsets import ListOffsetsPartitionResponse
+from protocol.messages.offset_for_leader_epoch import EpochEndOffset as EpochEnd
 from protocol.schema import ZERO_UUID
 
 ME, EPOCH, SESSION = 2, 55, 700
@@ -463,3 +469,81 @@ def test_leader_always_knows_what_is_fetched(seed: int) -> None:
         if not response.error_code:
             assert leader.known == wanted(fetcher)
         fetcher.received(response)
+
+
+# The comparison with a new leader by older protocols
+
+BY_QUESTION = FetchVersions(fetch=11, list_offsets=5, offset_for_leader_epoch=3, compares_by_fetch=False)
+
+
+def test_partition_is_compared_before_it_is_fetched() -> None:
+    fetcher = Fetcher(ME, FetchTerms(), BY_QUESTION)
+    partition = fetched("a", 0, offset=9)
+    fetcher.add(partition)
+    assert fetcher.request(0, EPOCH) is None
+    assert fetcher.take_uncompared(0) == [partition]
+    assert fetcher.take_uncompared(0) == []
+    fetcher.resume(partition, Position(7, 2, 0))
+    assert fetcher.take_uncompared(0) == [partition], "until the leader's response has settled it"
+    partition.needs_comparison = False
+    fetcher.resume(partition, Position(5, 1, 0))
+    request = requested(fetcher)
+    assert [(topic.topic, topic.partitions[0].fetch_offset) for topic in request.topics] == [("a", 5)]
+    assert (fetcher.version, request.replica_id, request.replica_state) == (11, ME, None)
+    assert request.topics[0].partitions[0].last_fetched_epoch == -1, "version 11 has no room for it"
+
+
+def test_failed_comparison_is_repeated_after_a_pause() -> None:
+    fetcher = Fetcher(ME, FetchTerms(), BY_QUESTION)
+    partition = fetched("a", 0, offset=9)
+    fetcher.add(partition)
+    fetcher.take_uncompared(0)
+    wait_ms = fetcher.failed(partition, partition.position, 0, 1_000)
+    assert fetcher.take_uncompared(wait_ms - 1) == []
+    assert fetcher.request(wait_ms - 1, EPOCH) is None
+    assert fetcher.take_uncompared(wait_ms) == [partition]
+
+
+def test_partition_that_is_removed_is_not_compared() -> None:
+    fetcher = Fetcher(ME, FetchTerms(), BY_QUESTION)
+    fetcher.add(fetched("a", 0, offset=9))
+    fetcher.remove(("a", 0))
+    assert fetcher.take_uncompared(0) == []
+
+
+def test_log_with_records_and_without_epochs_is_compared_in_every_protocol() -> None:
+    fetcher = Fetcher(ME, FetchTerms(), FetchVersions())
+    old, empty = (
+        FetchedPartition(("a", 0), IDS["a"], 4, Position(9, -1, 0)),
+        FetchedPartition(("b", 0), IDS["b"], 4, Position(9, -1, 9)),
+    )
+    fetcher.add(old)
+    fetcher.add(empty)
+    assert fetcher.take_uncompared(0) == [old]
+
+
+def test_question_names_the_latest_epoch_of_each_log() -> None:
+    question = epoch_question(ME, [fetched("a", 0, offset=9), fetched("a", 1, offset=5), fetched("b", 0, offset=1)])
+    assert question.replica_id == ME
+    assert [
+        (topic.topic, one.partition, one.current_leader_epoch, one.leader_epoch)
+        for topic in question.topics
+        for one in topic.partitions
+    ] == [("a", 0, 4, 3), ("a", 1, 4, 3), ("b", 0, 4, 3)]
+
+
+@pytest.mark.parametrize(
+    ("code", "effect"),
+    [
+        (ErrorCode.NONE, Compare(2, 7)),
+        (ErrorCode.FENCED_LEADER_EPOCH, Fence()),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, BackOff(ErrorCode.UNKNOWN_LEADER_EPOCH)),
+    ],
+)
+def test_response_to_the_question_is_truncation_or_pause(code: ErrorCode, effect: object) -> None:
+    assert compared(EpochEnd(partition=0, error_code=code, leader_epoch=2, end_offset=7)) == effect
+
+
+def test_offset_of_version_0_is_the_first_of_its_list() -> None:
+    assert found_offset(ListOffsetsPartitionResponse(partition_index=0, old_style_offsets=[8])) == 8
+    assert found_offset(ListOffsetsPartitionResponse(partition_index=0, offset=9)) == 9
