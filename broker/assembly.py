@@ -6,7 +6,7 @@ that in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,14 +33,13 @@ from broker.transactions.assembly import Transactions, coordinate_transactions
 from broker.transactions.markers import Marker
 from config import broker_properties as properties
 from config.broker import BrokerConfig
-from controller.leader_states import LeaderStates
-from controller.producer_id_blocks import reserve_own_block
 from controller.state_store import StateStore
 from protocol.api import APIS, Api
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
     from broker.replica.near_reads import NearReads
+    from controller.leader_states import LeaderStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,7 @@ class Surroundings:
 def assemble(on: Foundation, beside: Surroundings) -> Services:
     """Build all parts of one broker."""
     config, policies = on.config, Policies(on.config)
-    protocol = config.inter_broker_protocol
-    leader_states = None if protocol.alter_partition is not None else LeaderStates(on.broker_id, on.store, on.clock)
+    leader_states = _leader_states(on)
 
     async def alter_partition(request: AlterPartitionRequest) -> AlterPartitionResponse:
         if leader_states is not None:
@@ -81,11 +79,7 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
     control = control_cluster(
         on, view, replicas.manager, replicas.assigned, lambda: controller_settings(config, policies)
     )
-    producer_ids = ProducerIds(
-        partial(reserve_own_block, on.store, on.broker_id)
-        if protocol.allocate_producer_ids is None
-        else control.link.allocate_producer_ids
-    )
+    producer_ids = ProducerIds(_allocate_producer_ids(on, control))
     groups = coordinate_groups(on, view, replicas, control.topics)
     transactions = coordinate_transactions(
         on, view, replicas, control.topics, producer_ids, partial(_marker_replicated, groups)
@@ -168,6 +162,23 @@ def _near_reads(on: Foundation, view: ClusterView) -> NearReads | None:
     from broker.settings.near_reads import near_reads  # few brokers have a selector
 
     return near_reads(on.config, on.broker_id, lambda: view.metadata.brokers, on.clock.monotonic_ms)
+
+
+def _leader_states(on: Foundation) -> LeaderStates | None:
+    """Return what writes the states of partitions that this broker leads; None if the controller does it."""
+    if on.config.inter_broker_protocol.alter_partition is not None:
+        return None
+    from controller.leader_states import LeaderStates  # only older protocols need it
+
+    return LeaderStates(on.broker_id, on.store, on.clock)
+
+
+def _allocate_producer_ids(on: Foundation, control: ClusterControl) -> Callable[[], Awaitable[range]]:
+    if on.config.inter_broker_protocol.allocate_producer_ids is not None:
+        return control.link.allocate_producer_ids
+    from controller.producer_id_blocks import reserve_own_block  # only older protocols need it
+
+    return partial(reserve_own_block, on.store, on.broker_id)
 
 
 def _metadata_changed(

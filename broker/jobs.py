@@ -21,11 +21,11 @@ from broker.security.delegation_tokens import DelegationTokens
 from broker.transactions.late import LateTransactions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
-from controller.leader_states import LeaderStates
 from storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from broker.security.remote_keys import RemoteKeys
+    from controller.leader_states import LeaderStates
 
 T = TypeVar("T")
 

@@ -43,6 +43,8 @@ class InterBrokerProtocol:
     """The version of the node of finalized features."""
     has_features: bool
     """Whether there are finalized features at all (KIP-584)."""
+    has_topic_ids: bool
+    """Whether brokers tell each other the ids of topics (KIP-516)."""
     has_leader_recovery: bool
     """Whether a leader that was elected uncleanly is marked as recovering (KIP-704)."""
     group_value: int
@@ -87,6 +89,7 @@ def inter_broker_protocol(text: str = NEWEST) -> InterBrokerProtocol:
         registration=newest("0.8.0:2 0.10.0-IV1:4 2.7-IV0:5"),
         feature_node=newest("0.8.0:1 3.3-IV0:2"),
         has_features=since("2.7-IV0"),
+        has_topic_ids=since("2.8-IV0"),
         has_leader_recovery=since("3.2-IV0"),
         group_value=newest("0.8.0:0 0.10.1-IV0:1 2.1-IV0:2 2.3-IV0:3"),
         offset_value=newest("0.8.0:1 2.1-IV0:2 2.1-IV1:3"),

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import RequestContext
+from config.broker import BrokerConfig
 from protocol.api import Api
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -29,6 +30,7 @@ API = Declaration(
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    config: BrokerConfig
     served_apis: Sequence[Api]
 
 
@@ -43,7 +45,8 @@ def handle(services: Needs, request: ApiVersionsRequest, context: RequestContext
             ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
             for api in services.served_apis
         ],
-        finalized_features_epoch=0,  # features are known, none is finalized; -1 would say that nothing is known
+        # 0: features are known, none is finalized; -1: nothing is known of features.
+        finalized_features_epoch=0 if services.config.inter_broker_protocol.has_features else -1,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.security.acls import Operation
+from config.broker import BrokerConfig
 from controller.controller import Controller
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -35,12 +36,19 @@ API = Declaration(
 class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
+    config: BrokerConfig
     controller: Controller
 
 
 def handle(services: Needs, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     if not services.controller.is_active:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    if not services.config.inter_broker_protocol.has_features:
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="Feature versioning system is disabled because the IBP is older than 2.7-IV0.",
+            results=[],
+        )
     return UpdateFeaturesResponse(
         results=[
             UpdatableFeatureResult(

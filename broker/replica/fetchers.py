@@ -31,7 +31,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from base.clock import Clock
 from base.dataclass import dataclass
@@ -71,12 +71,14 @@ from broker.replica.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsResponse
-from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from storage.batches.stored_batch import extent_at
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
 from storage.log.replicated import end_of_piece, start_of_rest
 from storage.segments.leader_epochs import EpochEnd
+
+if TYPE_CHECKING:
+    from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
 logger = logging.getLogger("kafka.server.ReplicaFetcherThread")
 

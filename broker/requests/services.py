@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from random import Random
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from base.clock import Clock
 from base.dataclass import dataclass
@@ -52,10 +52,12 @@ from broker.transactions.late import LateTransactions
 from broker.transactions.marker_writer import MarkerWriter
 from config.broker import BrokerConfig
 from controller.controller import Controller
-from controller.leader_states import LeaderStates
 from protocol.api import Api
 from protocol.errors import KafkaError
 from storage.manager.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from controller.leader_states import LeaderStates
 
 T = TypeVar("T")
 

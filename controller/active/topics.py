@@ -49,7 +49,7 @@ class Topics:
                     await self._write(request.name, topic, planned.overrides)
                     created.append(request.name)
                 existing.add(request.name)
-                results.append(_created(request.name, planned, None if event.validate_only else topic.topic_id))
+                results.append(_created(request.name, planned, None if event.validate_only else self._told(topic)))
             except KafkaError as error:
                 results.append(TopicResult.failed(request.name, error))
         if created:
@@ -71,6 +71,10 @@ class Topics:
 
     def _racks(self) -> dict[int, str | None]:
         return {broker_id: broker.rack for broker_id, broker in self._context.live_brokers.items()}
+
+    def _told(self, topic: Topic) -> UUID | None:
+        """Return the id of a topic unless brokers do not learn it: no broker could serve a request that names it."""
+        return topic.topic_id if self._term.settings.protocol.has_topic_ids else None
 
     def _new_topic_id(self) -> UUID:
         return new_topic_id(self._term.random, self._context.topic_names)

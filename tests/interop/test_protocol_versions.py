@@ -24,6 +24,7 @@ def _facts(version: str) -> list[str]:
             "offset_value",
             "compares_epochs_by_fetch",
             "has_features",
+            "has_topic_ids",
             "has_leader_recovery",
         )
     }

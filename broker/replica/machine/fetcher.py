@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from base.dataclass import dataclass
@@ -56,13 +56,10 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 from protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from protocol.messages.offset_for_leader_epoch import EpochEndOffset, OffsetForLeaderEpochRequest
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
@@ -496,6 +493,12 @@ class Compare(NamedTuple):
 
 def epoch_question(replica_id: int, partitions: list[FetchedPartition]) -> OffsetForLeaderEpochRequest:
     """Return the request for the ends of the latest epochs that the follower has."""
+    from protocol.messages.offset_for_leader_epoch import (  # only older protocols need it
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderPartition,
+        OffsetForLeaderTopic,
+    )
+
     topics: dict[str, OffsetForLeaderTopic] = {}
     for partition in partitions:
         name, index = partition.key

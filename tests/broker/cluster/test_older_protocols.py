@@ -13,8 +13,10 @@ from broker.environment import environment_of_this_machine
 from config.inter_broker import inter_broker_protocol
 from protocol.api import APIS
 from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.cluster.test_control_channels import create, produce
 from tests.broker.cluster.test_frames_between_brokers import (
     Sent,
@@ -154,6 +156,16 @@ async def test_nodes_of_protocol_2_6_are_those_of_kafka(tmp_path: Path) -> None:
     assert registration["version"] == 4
     assert "features" not in registration
     assert nodes["/feature"] == b'{"features":{},"version":1,"status":0}'
+
+
+async def test_features_are_unknown_below_protocol_2_7(tmp_path: Path) -> None:
+    update = FeatureUpdateKey(feature="f", max_version_level=1, upgrade_type=1)
+    client = ApiVersionsRequest(client_software_name="probe", client_software_version="1")
+    async with running_cluster(tmp_path, (1,), {PROTOCOL: "2.6"}) as cluster:
+        refused = await cluster.controller.ask(UpdateFeaturesRequest(feature_updates=[update]), 1)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert refused.error_message == ("Feature versioning system is disabled because the IBP is older than 2.7-IV0.")
+        assert (await cluster.controller.ask(client, 4)).finalized_features_epoch == -1
 
 
 async def test_features_are_enabled_when_the_protocol_is_raised(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.batches import COMMIT_STEP_SIZE, CommittingProducer, commit_batch, commit_batch_in_slices
+from broker.groups.batches import COMMIT_STEP_SIZE, CommittingProducer, StoredForm, commit_batch, commit_batch_in_slices
 from broker.groups.machine.records import OffsetAndMetadata
 from broker.handlers import offset_commit
 from broker.loop.driver import start
@@ -249,9 +249,9 @@ def test_a_batch_that_is_built_in_slices_is_the_same(
         for index in range(count)
     }
     turns, batch = whole(
-        steps_of(commit_batch_in_slices("g", offsets, producer, 1_700_000_000_000, compression, pause))
+        steps_of(commit_batch_in_slices("g", offsets, producer, 1_700_000_000_000, StoredForm(compression), pause))
     )
-    assert batch == commit_batch("g", offsets, producer, 1_700_000_000_000, compression)
+    assert batch == commit_batch("g", offsets, producer, 1_700_000_000_000, StoredForm(compression))
     assert turns == (count - 1) // COMMIT_STEP_SIZE
 
 

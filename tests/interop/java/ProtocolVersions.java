@@ -16,6 +16,7 @@ public class ProtocolVersions {
             line.add("offset_value=" + version.offsetCommitValueVersion(false));
             line.add("compares_epochs_by_fetch=" + shown(version.isTruncationOnFetchSupported()));
             line.add("has_features=" + shown(version.isFeatureVersioningSupported()));
+            line.add("has_topic_ids=" + shown(version.isTopicIdsSupported()));
             line.add("has_leader_recovery=" + shown(version.isLeaderRecoverySupported()));
             line.add("asks_for_isr=" + shown(version.isAlterPartitionSupported()));
             line.add("asks_for_ids=" + shown(version.isAllocateProducerIdsSupported()));
