@@ -245,7 +245,7 @@ class _Reader:
         bound = bind(self._context.channel.bound, services.replica_manager, wanted.topic, wanted.partition)
         if bound is None:
             return wanted, None, services.why_not_hosted(wanted.topic, wanted.partition).code
-        if self._uses_topic_ids and bound.partition.topic_id != wanted.topic_id:
+        if self._uses_topic_ids and bound.partition.log.topic_id != wanted.topic_id:
             return wanted, None, ErrorCode.INCONSISTENT_TOPIC_ID
         wanted.bound = bound
         return wanted, bound.partition, ErrorCode.NONE

@@ -245,7 +245,7 @@ class AssignedReplicas:
             if partition is not None:
                 _require_same_topic(partition.log, topic_id)
                 if state.leader_epoch <= partition.leader_epoch:
-                    return _ignore(partition, topic_id, state)
+                    return self._learn_topic_id_or_ignore(partition, topic_id, state)
             if self._broker_id not in state.replicas:
                 logger.warning("ignoring LeaderAndIsr for %s-%d: its replicas are %s", *key, state.replicas)
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -265,6 +265,7 @@ class AssignedReplicas:
                     tuple(state.replicas),
                     bool(state.adding_replicas or state.removing_replicas),
                     tuple(state.adding_replicas),
+                    topic_id is not None,
                 ),
                 live_leaders,
             )
@@ -274,6 +275,34 @@ class AssignedReplicas:
                 self._on_not_opened()
             return error.code
         return ErrorCode.NONE
+
+    def _learn_topic_id_or_ignore(
+        self, partition: Partition, topic_id: UUID | None, state: LeaderAndIsrPartitionState
+    ) -> ErrorCode:
+        """Ignore a state whose leader epoch is not new, except for a topic id that was unknown; return the error code.
+
+        Within its epoch, the leader learns of ISR changes through AlterPartition. A request that repeats the epoch may
+        have been sent before such a change. Applied, it would remove an in-sync replica from the ISR, and records that
+        this replica does not have would be committed.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        is_repeated = state.leader_epoch == partition.leader_epoch
+        if is_repeated and partition.topic_id is None and topic_id is not None:
+            partition.learn_topic_id(topic_id)
+            if partition.is_follower:
+                self._replication.follow(partition, partition.leadership.leader_id)
+            return ErrorCode.NONE
+        logger.log(
+            logging.DEBUG if is_repeated else logging.WARNING,
+            "ignoring LeaderAndIsr for %s-%d: its leader epoch is %d, the present one %d",
+            partition.topic,
+            partition.partition,
+            state.leader_epoch,
+            partition.leader_epoch,
+        )
+        return ErrorCode.STALE_CONTROLLER_EPOCH
 
     def _open(self, topic: str, topic_id: UUID | None, state: LeaderAndIsrPartitionState) -> Partition:
         name = (topic, state.partition_index)
@@ -295,7 +324,7 @@ class AssignedReplicas:
             copy.reconfigure(config)
         metrics = self._replicas.topic_metrics.opened(topic)
         partition = Partition(topic, state.partition_index, self._broker_id, log, metrics, self._rules)
-        self._replicas.host(partition, topic_id)
+        self._replicas.host(partition, log.topic_id)
         self._on_opened(partition)
         return partition
 
@@ -418,28 +447,3 @@ def _require_same_topic(log: Log, topic_id: UUID | None) -> None:
             ErrorCode.INCONSISTENT_TOPIC_ID,
             f"{log.directory} belongs to the topic id {log.topic_id}, expected {topic_id}",
         )
-
-
-def _ignore(partition: Partition, topic_id: UUID | None, state: LeaderAndIsrPartitionState) -> ErrorCode:
-    """Ignore a state whose leader epoch is not new, except for a topic id that was unknown; return the error code.
-
-    Within its epoch, the leader learns of ISR changes through AlterPartition. A request that repeats the epoch may have
-    been sent before such a change. Applied, it would remove an in-sync replica from the ISR, and records that this
-    replica does not have would be committed.
-
-    Raises:
-        KafkaError: KAFKA_STORAGE_ERROR.
-    """
-    is_repeated = state.leader_epoch == partition.leader_epoch
-    if is_repeated and partition.topic_id is None and topic_id is not None:
-        partition.log.assign_topic_id(topic_id)
-        return ErrorCode.NONE
-    logger.log(
-        logging.DEBUG if is_repeated else logging.WARNING,
-        "ignoring LeaderAndIsr for %s-%d: its leader epoch is %d, the present one %d",
-        partition.topic,
-        partition.partition,
-        state.leader_epoch,
-        partition.leader_epoch,
-    )
-    return ErrorCode.STALE_CONTROLLER_EPOCH

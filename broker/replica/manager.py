@@ -121,8 +121,9 @@ class ReplicaManager(LogObserver):
         partition = self._partitions.pop((topic, partition_index), None)
         if partition is not None:
             self.topic_metrics.closed(topic)
-            if partition.topic_id is not None and topic not in self.topic_metrics.by_topic:
-                self._topics.pop(partition.topic_id, None)
+            topic_id = partition.log.topic_id
+            if topic_id is not None and topic not in self.topic_metrics.by_topic:
+                self._topics.pop(topic_id, None)
         return partition
 
     def take_offline(self, key: TopicPartition) -> None:

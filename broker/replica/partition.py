@@ -138,6 +138,8 @@ class Leadership:
     """Whether a reassignment adds or removes replicas (KIP-455)."""
     adding: Sequence[int] = ()
     """The replicas that a reassignment adds, which are in `replicas` as well."""
+    names_topic_id: bool = True
+    """Whether the controller tells the id of the topic, which depends on its `inter.broker.protocol.version`."""
 
 
 class Partition:
@@ -194,7 +196,19 @@ class Partition:
 
     @property
     def topic_id(self) -> UUID | None:
-        return self.log.topic_id
+        """The id by which the controller knows the topic now; the log may know one from a controller before."""
+        return self.log.topic_id if self.leadership.names_topic_id else None
+
+    def learn_topic_id(self, topic_id: UUID) -> None:
+        """Use the id that the controller tells now, in the present leader epoch.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self.log.topic_id is None:
+            self.log.assign_topic_id(topic_id)
+        self.leadership = replace(self.leadership, names_topic_id=True)
+        self.version += 1
 
     @property
     def is_follower(self) -> bool:

@@ -42,6 +42,8 @@ class BrokerProcess(ServerProcess):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.log_dir = folder / "data"
+        self.overrides = dict(overrides or {})
+        """Settings that the next start applies."""
         settings = folder / "server.properties"
 
         def properties(port: int) -> Mapping[str, str]:
@@ -54,7 +56,7 @@ class BrokerProcess(ServerProcess):
                 "transaction.state.log.min.isr": "1",
                 "group.initial.rebalance.delay.ms": "0",
                 "group.min.session.timeout.ms": "1000",
-                **(overrides or {}),
+                **self.overrides,
             }
 
         limited = [] if descriptors_max is None else ["sh", "-c", f'ulimit -n {descriptors_max}; exec "$@"', "sh"]

@@ -49,7 +49,9 @@ class FollowerProgress:
         self.log_start_offset = log_start_offset
         self._leader_end_offset = max(self._leader_end_offset, leader_end_offset)
         self._fetched_ms = now_ms
-        self.broker_epoch = max(self.broker_epoch, broker_epoch)
+        # A follower that does not name its epoch any more has restarted with an older protocol.
+        is_unknown = broker_epoch == UNKNOWN_BROKER_EPOCH
+        self.broker_epoch = UNKNOWN_BROKER_EPOCH if is_unknown else max(self.broker_epoch, broker_epoch)
 
     def confirm(self, fetched_ms: int) -> None:
         """Note a fetch that did not name the partition, because nothing had changed since the follower caught up.
