@@ -53,7 +53,7 @@ def test_nothing_is_lost_or_repeated_while_the_protocol_changes(
     ):
         with (
             GapLimit(cluster, MARGIN_S) as limit,
-            NumberedLoad(cluster.bootstrap, topic, PARTITIONS) as load,
+            NumberedLoad(cluster.bootstrap, topic, PARTITIONS, rate=100) as load,
         ):
             load.wait_for(2 * BATCH)
             for protocol in (old, NEW):
