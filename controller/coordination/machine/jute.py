@@ -51,6 +51,13 @@ _EVENT: Final = struct.Struct(">iqiii")
 _STATE_CONNECTED: Final = 3
 
 
+OPERATIONS_MAX: Final = 2_000
+"""Of one multi or multiRead, which is served without a pause: some 30 ms. Brokers send 500 at most."""
+PATHS_MAX: Final = 25_000
+"""In each list of a setWatches. ZooKeeper's client sends 128 KiB at a time, which has room for fewer."""
+ACL_ENTRIES_MAX: Final = 1_000
+
+
 class Malformed(Exception):  # noqa: N818 - as in protocol
     """The peer's bytes are no request. The text says why."""
 
@@ -113,17 +120,19 @@ class Reader:
 
     def strings(self) -> list[str] | None:
         count = self.length("elements")
-        return None if count is None else [self.string() for _ in self._counted(count, 4)]
+        return None if count is None else [self.string() for _ in self._counted(count, 4, PATHS_MAX)]
 
     def acl(self) -> list[Acl] | None:
         count = self.length("elements")
         if count is None:
             return None
-        return [Acl(self.integer(), self.string(), self.string()) for _ in self._counted(count, 12)]
+        return [Acl(self.integer(), self.string(), self.string()) for _ in self._counted(count, 12, ACL_ENTRIES_MAX)]
 
-    def _counted(self, count: int, size_min: int) -> range:
+    def _counted(self, count: int, size_min: int, count_max: int) -> range:
         if count * size_min > len(self._frame) - self._position:
             raise Malformed(f"{count} elements exceed the frame")
+        if count > count_max:
+            raise Malformed(f"a list has {count} elements, expected at most {count_max}")
         return range(count)
 
 
@@ -255,6 +264,8 @@ def _read_operations(reader: Reader, allowed: frozenset[Code]) -> MultiRequest:
         code, is_done, _ = reader.unpack(_RESULT_HEADER)
         if is_done:
             return MultiRequest(operations)
+        if len(operations) == OPERATIONS_MAX:
+            raise Malformed(f"a multi has more than {OPERATIONS_MAX} operations")
         if code not in allowed:
             raise Malformed(f"an operation of type {code}, expected one of {sorted(allowed)}")
         layout = _CHECK if code == Code.CHECK else _REQUESTS[code]

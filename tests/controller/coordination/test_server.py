@@ -20,7 +20,7 @@ from controller.coordination.settings import CoordinationSettings
 from controller.coordination.tree_file import TreeFile
 from tests.support.coordination import RawClient, RunningCoordination, buffer, coordination, string
 
-CREATE, EXISTS, GET_DATA, SET_DATA, PING, CREATE2, MULTI_READ, CLOSE = 1, 3, 4, 5, 11, 15, 22, -11
+CREATE, EXISTS, GET_DATA, SET_DATA, PING, CHECK, CREATE2, MULTI_READ, CLOSE = 1, 3, 4, 5, 11, 13, 15, 22, -11
 PING_XID = -2
 Connect = Callable[..., RawClient]
 OPEN = struct.pack(">ii", 1, 31) + string("world") + string("anyone")
@@ -194,6 +194,15 @@ HOSTILE_IN_A_SESSION = [
         "99 elements exceed the frame",
     ),
     (struct.pack(">ii", 1, 99), "it sent a request of type 99"),
+    (
+        struct.pack(">ii", 1, 14) + (struct.pack(">i?i", CHECK, False, -1) + string("/") + bytes(4)) * 2_001,
+        "a multi has more than 2000 operations",
+    ),
+    (struct.pack(">iiqi", -8, 101, 0, 25_001) + string("/a") * 25_001, "a list has 25001 elements, expected at most"),
+    (
+        struct.pack(">ii", 1, CREATE) + string("/a") + buffer(b"") + struct.pack(">i", 1_001) + OPEN[4:] * 1_001,
+        "a list has 1001 elements, expected at most 1000",
+    ),
 ]
 
 
