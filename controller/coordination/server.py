@@ -88,7 +88,9 @@ class CoordinationServer:
             settings = self._settings
             timeouts = Timeouts(settings.tick_ms, settings.session_timeout_min_ms, settings.session_timeout_max_ms)
             sessions = Sessions(stored, file.last_session_id, timeouts, self._clock.monotonic_ms())
-            limits = Limits(settings.sessions_max, settings.watches_max, settings.outstanding_bytes_max)
+            limits = Limits(
+                settings.sessions_max, settings.watches_max, settings.watched_size_max, settings.outstanding_bytes_max
+            )
             self._coordinator = Coordinator(new_tree(nodes), sessions, file.zxid, limits)
             self._listener = await loop.create_server(
                 lambda: Connection(self, settings), settings.host, settings.port, backlog=settings.connections_max

@@ -24,6 +24,8 @@ class CoordinationSettings:
     sessions_max: int = 2000
     watches_max: int = 100_000
     """Of one connection."""
+    watched_size_max: int = 8 * 1024 * 1024
+    """In characters, of the paths that one connection watches."""
     outstanding_max: int = 1000
     """Requests of one connection whose responses are not written yet; it is not read while it has more."""
     outstanding_bytes_max: int = 4 * 1024 * 1024

@@ -117,7 +117,7 @@ def open_database(
 
     Raises:
         DamagedFileError: the file is not a database, or is damaged.
-        StoreUnavailable: a later version has written the file.
+        StoreUnavailable: a later version or another program has written the file; it is unchanged.
         sqlite3.Error: another process uses the file, or opening it failed.
     """
     # isolation_level None: the caller begins and ends transactions; the driver would begin them implicitly.
@@ -138,6 +138,11 @@ def _prepare(
     # EXCLUSIVE before the first access in WAL mode: the file stays locked until the connection closes, and the
     # index of the log is in memory instead of a third file.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found != schema_version and found not in schemas:
+        raise StoreUnavailable(f"{path}: the store has schema version {found}, expected {schema_version}")
+    if found == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
+        raise StoreUnavailable(f"{path}: the file has tables of another program, expected a store or a new file")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA fullfsync = ON")  # macOS only: there fsync does not empty the drive's cache
@@ -146,11 +151,8 @@ def _prepare(
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise DamagedFileError(f"{path}: {verdict}")
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found in schemas:
         connection.executescript(schemas[found])
-    elif found != schema_version:
-        raise StoreUnavailable(f"{path}: the store has schema version {found}, expected {schema_version}")
 
 
 class SqliteFile:

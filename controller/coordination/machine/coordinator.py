@@ -113,6 +113,8 @@ class Limits(NamedTuple):
     sessions_max: int
     watches_max: int
     """Of one connection."""
+    watched_size_max: int
+    """In characters, of the paths that one connection watches."""
     response_bytes_max: int
     """Of one multiRead."""
 
@@ -198,6 +200,8 @@ class _Connection:
         self.session = session
         self.data_watches: set[str] = set()
         self.child_watches: set[str] = set()
+        self.watched_size = 0
+        """The sum of the lengths of the watched paths."""
         self.identities: dict[str, None] = {}
 
     @property
@@ -207,14 +211,25 @@ class _Connection:
     def allows(self, acl: Sequence[Acl], permission: int) -> bool:
         return allows(acl, permission, self.identities)
 
+    def watches(self, watched: set[str], path: str) -> None:
+        """Note a watch in `watched`, which is `data_watches` or `child_watches`."""
+        if path not in watched:
+            watched.add(path)
+            self.watched_size += len(path)
+
     def disarmed(self, event: WatchEvent) -> None:
         """Note that a watch has fired."""
         if event.kind is WatchKind.CHILDREN:
-            self.child_watches.discard(event.path)
+            self._watches_no_more(self.child_watches, event.path)
             return
-        self.data_watches.discard(event.path)
+        self._watches_no_more(self.data_watches, event.path)
         if event.kind is WatchKind.DELETED:
-            self.child_watches.discard(event.path)
+            self._watches_no_more(self.child_watches, event.path)
+
+    def _watches_no_more(self, watched: set[str], path: str) -> None:
+        if path in watched:
+            watched.remove(path)
+            self.watched_size -= len(path)
 
 
 class Coordinator:
@@ -541,18 +556,20 @@ class Coordinator:
     def _watch_data(self, connection: _Connection, path: str) -> None:
         if self._has_room(connection):
             self._watchers.watch_data(path, connection)
-            connection.data_watches.add(path)
+            connection.watches(connection.data_watches, path)
 
     def _watch_children(self, connection: _Connection, path: str) -> None:
         if self._has_room(connection):
             self._watchers.watch_children(path, connection)
-            connection.child_watches.add(path)
+            connection.watches(connection.child_watches, path)
 
     def _has_room(self, connection: _Connection) -> bool:
-        if connection.watch_count < self._limits.watches_max:
+        limits = self._limits
+        if connection.watch_count < limits.watches_max and connection.watched_size < limits.watched_size_max:
             return True
         if connection.number in self._connections:
-            self._close(connection.number, f"it has {connection.watch_count} watches, the maximum")
+            has = f"{connection.watch_count} watches on {connection.watched_size} characters of paths"
+            self._close(connection.number, f"it has {has}, the maximum")
             self.disconnected(connection.number)
         return False
 

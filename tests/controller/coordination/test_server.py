@@ -32,6 +32,7 @@ LIMITS = {
     "connections_max": 12,
     "sessions_max": 20,
     "watches_max": 10,
+    "watched_size_max": 10_000,
     "outstanding_max": 8,
     "outstanding_bytes_max": 100_000,
     "first_request_timeout_ms": 1000,
@@ -283,8 +284,18 @@ def test_watches_are_limited(server: RunningCoordination, connect: Connect, capl
         assert client.ask(EXISTS, string(f"/{number}") + b"\1")[-1].error == -101
     client.ask(EXISTS, string("/more") + b"\1")
     assert client.read() is None
-    assert "it has 10 watches, the maximum" in caplog.text
+    assert "it has 10 watches on 20 characters of paths, the maximum" in caplog.text
     assert is_served(server)
+
+
+def test_watches_on_long_paths_are_limited(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    client = connect()
+    for _ in range(2):  # the same watch counts once
+        client.ask(EXISTS, string("/" + "a" * 9_000) + b"\1")
+    client.ask(EXISTS, string("/" + "b" * 9_000) + b"\1")
+    client.ask(EXISTS, string("/c") + b"\1")
+    assert client.read() is None
+    assert "it has 2 watches on 18002 characters of paths, the maximum" in caplog.text
 
 
 def test_client_that_reads_no_responses_is_not_read(server: RunningCoordination, connect: Connect) -> None:

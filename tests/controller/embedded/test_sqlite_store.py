@@ -75,6 +75,17 @@ async def test_store_of_another_schema_is_rejected(tmp_path: Path) -> None:
         await SqliteStore([path], ManualClock()).open()
 
 
+async def test_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "contacts.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE people (name TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="the file has tables of another program"):
+        await SqliteStore([path], ManualClock()).open()
+    assert path.read_bytes() == before
+
+
 async def test_missing_folder_is_an_error_and_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="unable to open"):
         await SqliteStore([tmp_path / "nowhere" / "metadata.sqlite"], ManualClock()).open()

@@ -39,7 +39,12 @@ NOW = Now(wall_ms=1_000_000, monotonic_ms=0)
 
 def coordinator() -> Coordinator:
     sessions = Sessions([], 0, Timeouts(500, 1000, 60_000), NOW.monotonic_ms)
-    return Coordinator(new_tree([]), sessions, 0, Limits(sessions_max=1000, watches_max=10, response_bytes_max=1000))
+    return Coordinator(
+        new_tree([]),
+        sessions,
+        0,
+        Limits(sessions_max=1000, watches_max=10, watched_size_max=1000, response_bytes_max=1000),
+    )
 
 
 def connect(machine: Coordinator, number: int) -> None:
