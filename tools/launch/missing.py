@@ -15,7 +15,6 @@ class Missing(NamedTuple):
     instead: str
 
 
-_NOT_WRITTEN = "not written yet"
 _NEEDS_RAFT = "it needs KRaft, and Milena keeps metadata as Kafka in ZooKeeper mode"
 _NO_CONNECT = "Milena has no runtime for Connect"
 _USE_JOBS = "the jobs of `spark-job` move data in and out (docs/pipelines.md)"
@@ -27,7 +26,6 @@ TOOLS: Mapping[str, Missing] = {
     "connect-plugin-path": Missing(_NO_CONNECT, _USE_JOBS),
     "connect-standalone": Missing(_NO_CONNECT, _USE_JOBS),
     "kafka-metadata-shell": Missing(_NEEDS_RAFT, "`zookeeper-shell` reads the metadata, also of an embedded store"),
-    "kafka-mirror-maker": Missing(_NOT_WRITTEN, _USE_MIRROR),
     "trogdor": Missing(
         "Milena has no agents that inject faults", "the simulation runs clusters with faults (docs/simulation.md)"
     ),

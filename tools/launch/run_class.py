@@ -49,13 +49,13 @@ TOOLS: Mapping[str, str] = {
     "ZooKeeperMain": "tools.zookeeper.zookeeper_shell:main_of_class",
     "ZooKeeperMainWithTlsSupportForKafka": "tools.zookeeper.zookeeper_shell:main_of_class",
     "QuorumPeerMain": "tools.zookeeper.zookeeper_server_start",
+    "MirrorMaker": "tools.records.mirror_maker",
     "VerifiableProducer": "tools.records.verifiable_producer",
     "VerifiableConsumer": "tools.records.verifiable_consumer",
 }
 """By the last part of a class name: the module whose `main` runs, or another function of it after a colon."""
 
 MISSING: Mapping[str, str] = {
-    "kafka.tools.MirrorMaker": "kafka-mirror-maker",
     "org.apache.kafka.connect.cli.ConnectDistributed": "connect-distributed",
     "org.apache.kafka.connect.cli.ConnectStandalone": "connect-standalone",
     "org.apache.kafka.connect.mirror.MirrorMaker": "connect-mirror-maker",
