@@ -278,7 +278,6 @@ SHAPES = {
         log_dirs="/var/lib/kafka/data/kafka-log0",
         warnings=(
             "zookeeper.clientCnxnSocket has no effect",
-            "inter.broker.protocol.version has no effect",
             "ssl.secure.random.implementation has no effect",
         ),
         in_image=False,
