@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.spark_jobs.conftest import spark as spark  # the fixture of the Spark session, for test_spark.py
-from tests.support.cluster import Cluster, kafka_broker, milena_broker
+from tests.support.cluster import Broker, Cluster, kafka_broker, milena_broker
 from tests.support.parts import skip_when_unavailable
 
 IS_KAFKA = os.environ.get("MILENA_TEST_CLUSTER") == "kafka"
@@ -27,10 +28,24 @@ RETRY_PAUSE_S = 0.1
 _numbers = itertools.count()
 
 
+def broker_in_rack(broker_id: int, folder: Path, connect: str, settings: Mapping[str, str]) -> Broker:
+    """Return a broker in a rack of its own. Only consumers that name a rack read from followers."""
+    new_broker = kafka_broker if IS_KAFKA else milena_broker
+    return new_broker(
+        broker_id,
+        folder,
+        connect,
+        {
+            **settings,
+            "broker.rack": f"rack-{broker_id}",
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        },
+    )
+
+
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    new_broker = kafka_broker if IS_KAFKA else milena_broker
-    with skip_when_unavailable(), Cluster(tmp_path_factory.mktemp("cluster"), new_broker=new_broker) as cluster:
+    with skip_when_unavailable(), Cluster(tmp_path_factory.mktemp("cluster"), new_broker=broker_in_rack) as cluster:
         yield cluster
 
 

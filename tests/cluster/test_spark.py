@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,9 +36,16 @@ OPTIONS = {
 class Reading:
     """A query over a topic that keeps partition, offset and number of each record, in the order of the rows."""
 
-    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, folder: Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        topic: str,
+        folder: Path,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
         self._batches: dict[int, list[Row]] = {}
-        stream = KafkaReader(spark, bootstrap).stream({"subscribe": topic, **OPTIONS})
+        stream = KafkaReader(spark, bootstrap).stream({"subscribe": topic, **OPTIONS, **(options or {})})
         self.query: StreamingQuery = (
             stream.selectExpr("partition", "offset", "CAST(CAST(value AS STRING) AS BIGINT) AS number")
             .writeStream.foreachBatch(self._keep)

@@ -274,13 +274,22 @@ class Cluster:
 
     def health(self, broker_id: int, check: str) -> tuple[bool, dict[str, object]]:
         """Return the result of a check of Milena's broker: `live`, `ready` or `safe`."""
-        broker = self.brokers[broker_id]
-        (port,) = (port for port in listening_ports(broker.pid) if port != broker.port)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/{check}", timeout=5) as response:
+            with urllib.request.urlopen(f"{self._metrics_url(broker_id)}/health/{check}", timeout=5) as response:
                 return True, json.load(response)
         except HTTPError as error:
             return False, json.load(error)
+
+    def metric(self, broker_id: int, sample: str) -> float:
+        """Return a sample of Milena's broker, by its name with its labels; 0 if there is none yet."""
+        with urllib.request.urlopen(f"{self._metrics_url(broker_id)}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} ")), 0.0)
+
+    def _metrics_url(self, broker_id: int) -> str:
+        broker = self.brokers[broker_id]
+        (port,) = (port for port in listening_ports(broker.pid) if port != broker.port)
+        return f"http://127.0.0.1:{port}"
 
     def processor_waits_s(self) -> dict[int, float]:
         """Return how long each process has waited for a processor since its start, by process id; Linux counts it."""

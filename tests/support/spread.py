@@ -31,6 +31,7 @@ TOGETHER = (
         "tests/cluster/test_all_killed.py",
         "tests/cluster/test_failures.py",
         "tests/cluster/test_groups.py",
+        "tests/cluster/test_near_reads.py",
         "tests/cluster/test_other_clients.py",
         "tests/cluster/test_spark.py",
         "tests/cluster/test_spark_sink.py",
