@@ -7,7 +7,7 @@ cluster (`tools.launch.fixture.cluster_host`). Must not know pytest.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -132,13 +132,17 @@ class ProcessCluster(Cluster):
         brokers: int = 3,
         settings: Mapping[str, object] | None = None,
         *,
+        racks: Sequence[str] = (),
         topics: Mapping[str, int] | None = None,
         seed: Mapping[str, str | Path] | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        """See `Cluster`."""
+        """See `Cluster`. Broker 0 is in the first of `racks`, broker 1 in the next, and so on from the first again."""
         own = {**CLUSTER_SETTINGS, **_internal_replication(brokers), **(settings or {})}
         super().__init__(brokers, own, topics=topics, seed=seed, folder=folder)
+        if isinstance(racks, str):
+            raise TypeError(f"racks is the text {racks!r}: expected a sequence of names")
+        self._racks = tuple(racks)
         self._brokers = [ClusterBroker(broker_id, self) for broker_id in range(brokers)]
         self._doors: list[int] = []
 
@@ -243,9 +247,13 @@ class ProcessCluster(Cluster):
 
     def order_of(self, broker: ClusterBroker) -> Mapping[str, object]:
         """Return what the process of a broker has to start."""
-        return self._order([broker.broker_id], [broker.port], f"127.0.0.1:{self._doors[broker.broker_id]}")
+        order = self._order([broker.broker_id], [broker.port], f"127.0.0.1:{self._doors[broker.broker_id]}")
+        if self._racks:
+            rack = self._racks[broker.broker_id % len(self._racks)]
+            order["settings"] = {**self._settings, "broker.rack": rack}
+        return order
 
-    def _order(self, brokers: list[int], ports: list[int], coordination: str | None) -> Mapping[str, object]:
+    def _order(self, brokers: list[int], ports: list[int], coordination: str | None) -> dict[str, object]:
         return {
             "folder": str(self.folder),
             "is_temporary": self._kept_folder is None,

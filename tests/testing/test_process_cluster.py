@@ -115,6 +115,11 @@ def test_cluster_restarts_over_its_data_with_its_addresses(cluster: ProcessClust
     assert [record.value for record in cluster.consume(topic, 1)] == [b"kept"]
 
 
+def test_racks_are_a_sequence_of_names() -> None:
+    with pytest.raises(TypeError, match="racks is the text 'abc'"):
+        ProcessCluster(3, racks="abc")
+
+
 def test_unknown_brokers_are_named(cluster: ProcessCluster) -> None:
     with pytest.raises(BrokerError, match="there is no broker 3, expected 0 to 2"):
         cluster.broker(3)
