@@ -11,21 +11,12 @@ from pathlib import Path
 import pytest
 
 from milena_broker.testing import Broker
+from tests.docs.console_blocks import ROOT, modules
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "operations.md"
 COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 STOPS = "bin/kafka-server-stop"
 TOOL = re.compile(r"bin/([a-z-]+)")
-
-
-def modules() -> dict[str, str]:
-    """Return the module that each launcher runs."""
-    found = {}
-    for path in (ROOT / "bin").iterdir():
-        if match := re.search(r"run_tool ([\w.]+) ", path.read_text()):
-            found[path.name] = f"tools.{match[1]}"
-    return found
 
 
 @pytest.mark.timeout(240)

@@ -201,10 +201,14 @@ class JobRunner:
 
     def supervise(self, job: Job[Any], *flags: str) -> int:
         """Run the queries as the job's process would, with all reports; return the exit code."""
-        parameters = runner.with_start(self._spark, self.parse(job, *flags))
-        watchers = runner.observers(parameters)
+        return self.supervise_together(job, [flags])
+
+    def supervise_together(self, job: Job[Any], command_lines: Sequence[Sequence[str]]) -> int:
+        """Run the queries of several command lines at the same time, as `supervise` does; return the exit code."""
+        parameters = [runner.with_start(self._spark, self.parse(job, *flags)) for flags in command_lines]
+        watchers = [watcher for each in parameters for watcher in runner.observers(each)]
         try:
-            return runner.supervise(job.build(self._spark, parameters), watchers)
+            return runner.supervise([it for each in parameters for it in job.build(self._spark, each)], watchers)
         finally:
             for watcher in watchers:
                 watcher.close()

@@ -20,6 +20,7 @@ TOGETHER = (
         "tests/spark_jobs/test_mirror",
         "tests/spark_jobs/skeleton/",
         "tests/spark_jobs/test_broker_failures.py",
+        "tests/spark_jobs/test_data_centres.py",
         "tests/spark_jobs/test_driver_kill.py",
         "tests/spark_jobs/test_file_copies.py",
         "tests/spark_jobs/test_kafka_",

@@ -1,0 +1,66 @@
+"""The commands of a page, and running them with the tools of this clone.
+
+Owns how commands stand in a page: lines after `$ `, continued after a backslash, with the output that the page shows.
+Must not know which servers they meet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+_BLOCK = re.compile(r"^ *```console\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+_TOOL = re.compile(r"\bbin/([a-z-]+)")
+TIMEOUT_S = 60
+
+
+class Command(NamedTuple):
+    """A command, and the lines of output that the page shows."""
+
+    line: str
+    output: tuple[str, ...]
+
+
+def blocks(text: str) -> Iterator[list[Command]]:
+    """Yield the commands of each block."""
+    for block in _BLOCK.findall(text):
+        commands: list[Command] = []
+        for line in block.replace("\\\n", " ").splitlines():
+            stripped = line.strip()
+            if stripped.startswith("$ "):
+                commands.append(Command(re.sub(" +", " ", stripped[2:]), ()))
+            else:
+                commands[-1] = Command(commands[-1].line, (*commands[-1].output, stripped))
+        yield commands
+
+
+def modules() -> dict[str, str]:
+    """Return the module that each launcher runs."""
+    found = {}
+    for path in (ROOT / "bin").iterdir():
+        if match := re.search(r"run_tool ([\w.]+) ", path.read_text()):
+            found[path.name] = f"tools.{match[1]}"
+    return found
+
+
+def run(command: str, folder: Path, variables: Mapping[str, str]) -> str:
+    """Run a command in a folder with these variables of the shell; return its output. Fails if it does."""
+    launchers = modules()
+    line = _TOOL.sub(lambda match: f"{sys.executable} -P -m {launchers[match[1]]}", command)
+    done = subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
