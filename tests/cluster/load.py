@@ -58,8 +58,12 @@ class NumberedLoad:
         idempotent: bool = True,
         rate: float = 400.0,
         first: int = 0,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """`rate` is the approximate number of records per second, `first` the number to begin with."""
+        """`rate` is the approximate number of records per second, `first` the number to begin with.
+
+        `settings` are further ones of the client.
+        """
         self.acknowledged: dict[int, tuple[int, int]] = {}
         """The partition and offset of each acknowledged number."""
         self.latencies_s: list[tuple[float, float]] = []
@@ -71,7 +75,12 @@ class NumberedLoad:
         self._partitions = partitions
         self._interval_s = 1 / rate
         self._producer = Producer(
-            {**PRODUCER_SETTINGS, "bootstrap.servers": bootstrap, "enable.idempotence": idempotent}
+            {
+                **PRODUCER_SETTINGS,
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": idempotent,
+                **(settings or {}),
+            }
         )
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -142,8 +151,15 @@ Records = dict[int, list[tuple[int, int]]]
 """The (offset, number) pairs of each partition, in order."""
 
 
-def read_topic(bootstrap: str, topic: str, partitions: int, *, isolation: str = "read_uncommitted") -> Records:
-    """Return all records of a topic up to its present end."""
+def read_topic(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    *,
+    isolation: str = "read_uncommitted",
+    settings: Mapping[str, Any] | None = None,
+) -> Records:
+    """Return all records of a topic up to its present end. `settings` are further ones of the client."""
     consumer = Consumer(
         {
             **CONSUMER_SETTINGS,
@@ -153,6 +169,7 @@ def read_topic(bootstrap: str, topic: str, partitions: int, *, isolation: str = 
             "auto.offset.reset": "earliest",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            **(settings or {}),
         }
     )
     try:
