@@ -6,6 +6,8 @@ import time
 from itertools import count
 
 import pytest
+from confluent_kafka import Producer
+from kafka.partitioner.default import murmur2
 
 from tests.interop.conftest import RunJava, Server, create_topic
 
@@ -118,6 +120,39 @@ def test_clients_of_any_version_produce_share_commit_and_resume(
         "committed 4",
         "resumed " + " ".join(f"{partition}:{total}:none-{partition}" for partition in range(PARTITIONS)),
     ]
+
+
+def test_serializers_partitions_positions_and_wake_ups(server: Server, run_java: RunJava) -> None:
+    typed, keyed, moved = "typed", "keyed", "moved"
+    create_topic(server.bootstrap, typed)
+    create_topic(server.bootstrap, keyed, partitions=PARTITIONS)
+    create_topic(server.bootstrap, moved, configs={"retention.ms": "-1"})
+    lines = run_java("ClientBehaviour", server.bootstrap, typed, keyed, moved, version="3.9.1")
+    keys = [f"key-{number}" for number in range(1_000)]
+    by_kafka_python = "".join(str((murmur2(key.encode()) & 0x7FFFFFFF) % PARTITIONS) for key in keys)
+    assert lines == [
+        "typed -7 Customer[id=42, name=Ann Ærø]",
+        "intercepted 1 1",
+        "bytes -7 17",
+        f"partitions {by_kafka_python}",
+        "sought v5",
+        "beginning 0",
+        "end 10",
+        "time 3",
+        "none 10000",
+        "earliest 0",
+        "latest 10",
+        "woken",
+        "taken over 1",
+    ]
+    found: dict[str, str] = {}
+    producer = Producer({"bootstrap.servers": server.bootstrap, "partitioner": "murmur2"})
+    for key in keys:
+        producer.produce(
+            keyed, b"x", key, on_delivery=lambda _, message, key=key: found.setdefault(key, str(message.partition()))
+        )
+    assert producer.flush(30) == 0
+    assert "".join(found[key] for key in keys) == by_kafka_python
 
 
 def test_clients_of_0_8_write_read_and_keep_offsets(server: Server, run_java: RunJava) -> None:
