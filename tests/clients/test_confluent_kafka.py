@@ -1,10 +1,13 @@
 """librdkafka through confluent-kafka, the most common client in Python."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -15,6 +18,8 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.support.broker import BrokerProcess
 
@@ -109,6 +114,53 @@ def test_tombstones_and_empty_values_differ(broker: BrokerProcess, topic: str, g
         (None, b"no key"),
     ]
     consumer.close()
+
+
+CONTENTS = st.none() | st.binary(max_size=64)
+NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=5)  # texts of C end with it
+ROWS = st.lists(
+    st.tuples(CONTENTS, CONTENTS, st.lists(st.tuples(NAMES, CONTENTS), max_size=3)),
+    min_size=1,
+    max_size=9,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=ROWS)
+def test_any_keys_values_and_headers_come_back_as_they_were(
+    rows: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]], any_content: AnyContent
+) -> None:
+    assert any_content.round_trip(rows) == rows
+
+
+class AnyContent:
+    """A producer and a consumer that stays at the end of a partition."""
+
+    def __init__(self, broker: BrokerProcess, topic: str, group: str) -> None:
+        self._topic = topic
+        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+        self._producer.produce(topic, b"first", partition=0)
+        assert self._producer.flush(DEADLINE_S) == 0
+        self._consumer = consumer_of(broker, group, **{"fetch.wait.max.ms": 5})
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
+        consume(self._consumer, 1)
+
+    def round_trip(self, rows: Sequence[tuple[Any, Any, list[tuple[str, Any]]]]) -> list[tuple[Any, Any, Any]]:
+        for key, value, headers in rows:
+            self._producer.produce(self._topic, key=key, value=value, headers=headers, partition=0)
+        assert self._producer.flush(DEADLINE_S) == 0
+        found = consume(self._consumer, len(rows))
+        return [(message.key(), message.value(), message.headers() or []) for message in found]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@pytest.fixture
+def any_content(broker: BrokerProcess, topic: str, group: str) -> Iterator[AnyContent]:
+    content = AnyContent(broker, topic, group)
+    yield content
+    content.close()
 
 
 def test_a_group_of_two_shares_partitions_and_rebalances(broker: BrokerProcess, topic: str, group: str) -> None:
