@@ -32,6 +32,11 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.schema import ZERO_UUID
 from tests.support.cluster import Cluster
@@ -95,16 +100,34 @@ class ClusterSubject:
         if result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # the name is new: a repeated request finds its topic
             raise_for(result.error_code, result.error_message)
 
-    def reassign(self, topic: str, replicas: Sequence[int]) -> None:
-        """Begin to move partition 0."""
-        partition = ReassignablePartition(partition_index=0, replicas=list(replicas))
+    def reassign(self, topic: str, replicas: Sequence[int], partitions: int = 1) -> None:
+        """Begin to move the first partitions to the same brokers."""
+        moved = [ReassignablePartition(partition_index=it, replicas=list(replicas)) for it in range(partitions)]
         request = AlterPartitionReassignmentsRequest(
-            timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=[partition])]
+            timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=moved)]
         )
         response = self.admin.call_controller(
             request, AlterPartitionReassignmentsResponse, lambda response: [response.error_code]
         )
         raise_for(response.error_code, response.error_message)
+
+    def has_moves(self) -> bool:
+        """Return whether partitions are being reassigned."""
+        response = self.admin.call_controller(
+            ListPartitionReassignmentsRequest(), ListPartitionReassignmentsResponse, lambda it: [it.error_code]
+        )
+        return bool(response.topics)
+
+    def high_watermark(self, topic: str, broker_id: int) -> int:
+        """Return the high watermark of partition 0 that a replica knows, the leader's or a follower's."""
+        (found,) = self.admin.metadata([topic]).topics
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, topic_id=found.topic_id, partitions=[wanted])]
+        )
+        response = self.admin.call_once(request, FetchResponse, broker_id=broker_id)
+        high_watermark: int = response.responses[0].partitions[0].high_watermark
+        return high_watermark
 
     def port_of(self, broker_id: int) -> int:
         return self.cluster.brokers[broker_id].port

@@ -5,26 +5,30 @@ Owns the cases and their table. Must not know which server is measured.
 
 from __future__ import annotations
 
+import io
+import json
+import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, redirect_stdout
 
 from bench import machine
 from bench.case import HIGHER, LOWER, Case
-from bench.client import ProduceStream, closed_loop
+from bench.client import FetchStream, ProduceStream, closed_loop
 from bench.cluster import (
     SESSION_TIMEOUT_S,
     ClusterSubject,
     RetryingProducer,
     cpu_of_idle,
 )
-from bench.frames import batch_of_one
+from bench.frames import Batch, batch_of_one
 from bench.measures import Measure, Values, absolute, medians, moved_bytes, percentile, times
 from bench.processes import MIB
 from bench.scale import Scale
 from bench.subject import GB, KIB_16, MB, bulk_batch, closing_all, now_ms
 from tests.support.metadata_probe import ask_metadata
+from tools.admin import reassign_partitions
 
 SMALL_VALUE = 100
 ON_EACH = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
@@ -33,6 +37,11 @@ FAILURE_PARTITIONS = 100
 IDLE_PARTITIONS = 1_000
 CREATED_PARTITIONS = 1_000
 FAILOVER_PARTITIONS = 5_000
+MOVES, MOVED_PARTITIONS = 20, 50
+MOVED_TO = ((2, 3), (3, 1), (1, 2))
+THROTTLED_SECTIONS = 50
+"""How many sections a throttled move would last. A limited rate allows a burst of up to ten seconds of it at first."""
+UNLIMITED = 10_000_000_000
 IDLE_S = 20.0
 AFTER_CREATION_S = 10.0
 """A new topic causes work that ends seconds later: followers join the ISR, and checkpoints are written."""
@@ -83,6 +92,89 @@ def catch_up(subject: ClusterSubject, scale: Scale) -> Values:
         "CPU": spent / (byte_count / GB),
         "p99 beside": percentile(sorted(beside), 0.99) / max(percentile(alone, 0.99), 1),
     }
+
+
+def throttled_move(subject: ClusterSubject, scale: Scale) -> Values:
+    """Measure the produce latency of another partition, without a move and beside one whose rate is limited."""
+    batch, small = bulk_batch(KIB_16), batch_of_one(SMALL_VALUE, now_ms())
+    byte_count = scale.bulk_bytes // KIB_16 * KIB_16
+    rate = int(byte_count / (THROTTLED_SECTIONS * scale.section_s))
+    with subject.topic([(1, 2)]) as topic, subject.topic([(1, 2)]) as other:
+        with closing_all([ProduceStream(subject.port_of(1), topic, 0, batch, in_flight=5)]) as streams:
+            closed_loop(streams, requests=byte_count // KIB_16)
+        end_offset = byte_count // KIB_16 * batch.record_count
+        subject.wait_until(lambda: subject.high_watermark(topic, 1) >= end_offset, "the follower has caught up")
+        machine.settle(byte_count)
+        with subject.producers(other, [1], small, in_flight=1) as streams:
+            alone = subject.measured_for_a_time(streams, scale).small_requests()["p99"]
+            with _plan(topic, [1, 2, 3]) as plan:
+                _reassign(subject, "--execute", "--throttle", str(rate), *plan)
+                beside = subject.measured_for_a_time(streams, scale).small_requests()["p99"]
+                _reassign(subject, "--execute", "--additional", "--throttle", str(UNLIMITED), *plan)
+                subject.wait_until(lambda: not subject.has_moves(), "the move is complete")
+                _reassign(subject, "--verify", *plan)
+    return {"p99 alone": alone, "p99 beside": beside / max(alone, 1)}
+
+
+@contextmanager
+def _plan(topic: str, replicas: Sequence[int]) -> Iterator[Sequence[str]]:
+    """Yield the option of kafka-reassign-partitions that names a plan for partition 0."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [*replicas]}]}, file)
+        file.flush()
+        yield "--reassignment-json-file", file.name
+
+
+def _reassign(subject: ClusterSubject, *arguments: str) -> None:
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        status = reassign_partitions.main(["--bootstrap-server", subject.cluster.bootstrap, *arguments])
+    if status:
+        raise RuntimeError(printed.getvalue())
+
+
+def many_moves(subject: ClusterSubject, scale: Scale) -> Values:
+    """Measure the time of moves of many partitions at once, one after another, of empty partitions."""
+    moves, partitions = scale.count(MOVES), scale.count(MOVED_PARTITIONS)
+    with subject.topic([(1, 2)] * partitions) as topic:
+        machine.settle()
+        cpu, begin = subject.cpu_seconds(), time.perf_counter()
+        for number in range(moves):
+            subject.reassign(topic, MOVED_TO[number % len(MOVED_TO)], partitions)
+            ended = subject.wait_until(lambda: not subject.has_moves(), "all partitions are moved")
+        return {"until moved": ended - begin, "CPU": subject.cpu_seconds() - cpu}
+
+
+def near_reads(subject: ClusterSubject, scale: Scale) -> Values:
+    """Measure the leader's CPU time while consumers read from it, and while they read from a follower instead."""
+    batch = bulk_batch(KIB_16)
+    requests = scale.fetch_bytes // KIB_16
+    end_offset = requests * batch.record_count
+    with subject.topic([(1, 2, 3)]) as topic:
+        with subject.producers(topic, [1], batch, in_flight=5) as streams:
+            closed_loop(streams, requests=requests)
+        for broker_id in (1, 2):
+            subject.wait_until(
+                lambda it=broker_id: subject.high_watermark(topic, it) >= end_offset,  # type: ignore[misc]
+                "the replica serves all records",
+            )
+        far, near = (_read_from(subject, scale, topic, batch, end_offset, broker_id) for broker_id in (1, 2))
+    return {"leader CPU": far["leader CPU"], "near": near["leader CPU"], "throughput": near["throughput"]}
+
+
+def _read_from(
+    subject: ClusterSubject, scale: Scale, topic: str, batch: Batch, end_offset: int, broker_id: int
+) -> Values:
+    """Return the throughput of a consumer of one replica, and the CPU time of broker 1, which leads, per GB."""
+    reader = FetchStream(subject.port_of(broker_id), topic, 0, batch, end_offset, MIB)
+    with closing_all([reader]) as streams:
+        closed_loop(streams, seconds=scale.lead_in_s)
+        machine.settle()
+        cpu = subject.cpu_seconds(1)
+        section = closed_loop(streams, seconds=scale.section_s)
+        spent = subject.cpu_seconds(1) - cpu
+        byte_count = reader.record_bytes
+    return {"leader CPU": spent / (byte_count / GB), "throughput": byte_count / MB / section.wall_s}
 
 
 def _produce_until(stream: ProduceStream, is_over: Callable[[], bool]) -> list[int]:
@@ -214,6 +306,35 @@ CASES = (
             Measure("p99 beside", "x", LOWER, absolute(2), decimals=1),
         ),
         on_cluster=catch_up,
+    ),
+    Case(
+        "cluster-throttled-move",
+        "a throttled move of 16 KB batches",
+        (
+            Measure("p99 alone", "µs", LOWER),
+            Measure("p99 beside", "x", LOWER, absolute(1.2), decimals=2),
+        ),
+        on_cluster=throttled_move,
+    ),
+    Case(
+        "cluster-moves",
+        f"{MOVES} moves of {MOVED_PARTITIONS} partitions",
+        (
+            Measure("until moved", "s", LOWER, times(1.0), decimals=2),
+            Measure("CPU", "s", LOWER, decimals=2),
+        ),
+        on_cluster=many_moves,
+        rounds_max=3,
+    ),
+    Case(
+        "cluster-near-reads",
+        "consumers of the leader, and of a follower, in 1 MB pieces",
+        (
+            Measure("leader CPU", "s/GB", LOWER, decimals=3),
+            Measure("near", "s/GB", LOWER, decimals=3),
+            Measure("throughput", "MB/s", HIGHER, times(1.0)),
+        ),
+        on_cluster=near_reads,
     ),
     Case(
         "cluster-idle",

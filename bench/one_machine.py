@@ -1,12 +1,17 @@
-"""Three brokers on one machine: their start, a killed broker, and memory, with and without a ZooKeeper server.
+"""Several brokers on one machine: start, memory and a killed broker; and what more brokers on more cores achieve.
 
     PYTHONPATH=. python -m bench.one_machine [--rounds 5]
+    PYTHONPATH=. python -m bench.one_machine --brokers 1 2 [--rounds 5]
 
 Owns the clusters and the report. Each round starts `kafka-cluster-start -n 3` in a temporary folder, once with the
 coordination server and once with `--java-zookeeper`, alternating. It measures the time from the command to the first
 record that all replicas have acknowledged, and the memory of the processes then. Then it creates a topic of 100
-partitions, kills one broker, and measures the time until each partition has acknowledged another record. It prints the
-medians, with the smallest and the largest value.
+partitions, kills one broker, and measures the time until each partition has acknowledged another record.
+
+With `--brokers`, each round starts so many brokers, each on a core of its own if there are enough, and produces
+16 KB batches with acks=1 to two partitions of each, five in flight. The client is one process on the same cores.
+
+It prints the medians, with the smallest and the largest value, and the ratio of the last median to the first.
 """
 
 from __future__ import annotations
@@ -20,14 +25,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.processes import resident_mib
+from bench.client import ProduceStream, closed_loop
+from bench.processes import cpu_seconds, resident_mib
+from bench.subject import GB, KIB_16, MB, bulk_batch, closing_all
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TIMEOUT_S: Final = 60.0
@@ -43,6 +51,11 @@ MEASURES: Final = (
     "supervisor and ZooKeeper, MiB",
     "kill to 100 records, s",
 )
+LOAD_MEASURES: Final = ("throughput, MB/s", "CPU, s/GB")
+PARTITIONS_EACH: Final = 2
+IN_FLIGHT: Final = 5
+LEAD_IN_S: Final = 0.5
+LOAD_S: Final = 4.0
 CLIENT: Final = {
     "acks": "all",
     "log_level": 0,
@@ -55,30 +68,54 @@ CLIENT: Final = {
 """A client that finds new leaders soon: the cluster is measured, not its pauses."""
 
 
+class Started(NamedTuple):
+    """A running cluster; processes and ports are those of the brokers, by their ids."""
+
+    supervisor: int
+    pids: Mapping[int, int]
+    ports: Mapping[int, int]
+    bootstrap: str
+    start_s: float
+    """From the command to the first record that all replicas have acknowledged."""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    found: dict[str, list[Sequence[float]]] = {name: [] for name in SUBJECTS}
-    for _ in range(rounds):
-        for name, options in SUBJECTS.items():
-            found[name].append(_measure(options))
-    print(f"{'':32}" + "".join(f"{name:>26}" for name in SUBJECTS))
-    for index, measure in enumerate(MEASURES):
-        cells = (_cell([values[index] for values in found[name]]) for name in SUBJECTS)
-        print(f"{measure:32}" + "".join(f"{cell:>26}" for cell in cells))
+    parser.add_argument("--brokers", type=int, nargs="+", metavar="COUNT", help="compare these numbers of brokers")
+    options = parser.parse_args()
+    if options.brokers is None:
+        _report(
+            options.rounds, MEASURES, {name: partial(_measure, 3, it, _of_cluster) for name, it in SUBJECTS.items()}
+        )
+    else:
+        numbers = {f"{count} brokers": partial(_measure, count, (), _of_load) for count in options.brokers}
+        _report(options.rounds, LOAD_MEASURES, numbers)
     return 0
+
+
+def _report(rounds: int, measures: Sequence[str], subjects: Mapping[str, Callable[[], Sequence[float]]]) -> None:
+    """Measure the subjects in turn, and print the medians, with the ratio of the last to the first."""
+    found: dict[str, list[Sequence[float]]] = {name: [] for name in subjects}
+    for _ in range(rounds):
+        for name, measure in subjects.items():
+            found[name].append(measure())
+    print(f"{'':32}" + "".join(f"{name:>26}" for name in subjects) + f"{'ratio':>10}")
+    for index, title in enumerate(measures):
+        values = [[of_round[index] for of_round in found[name]] for name in subjects]
+        ratio = statistics.median(values[-1]) / statistics.median(values[0])
+        print(f"{title:32}" + "".join(f"{_cell(each):>26}" for each in values) + f"{ratio:>8.2f} x")
 
 
 def _cell(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def _measure(options: Sequence[str]) -> Sequence[float]:
-    """Return a value for each of `MEASURES`."""
+def _measure(brokers: int, options: Sequence[str], of_cluster: Callable[[Started], Sequence[float]]) -> Sequence[float]:
+    """Start a cluster, and return what `of_cluster` measures."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-P", "-m", "tools.launch.cluster_start", "-n", "3", "--data", folder]
+        command = [sys.executable, "-P", "-m", "tools.launch.cluster_start", "-n", str(brokers), "--data", folder]
         command += [
             "--port",
             "0",
@@ -93,28 +130,53 @@ def _measure(options: Sequence[str]) -> Sequence[float]:
             command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**kept, "PYTHONPATH": str(ROOT)}
         ) as supervisor:
             try:
-                return _of_cluster(supervisor, begin_s)
+                return of_cluster(_started(supervisor, brokers, begin_s))
             finally:
                 supervisor.send_signal(signal.SIGTERM)
                 supervisor.communicate(timeout=TIMEOUT_S)
 
 
-def _of_cluster(supervisor: subprocess.Popen[str], begin_s: float) -> Sequence[float]:
+def _started(supervisor: subprocess.Popen[str], count: int, begin_s: float) -> Started:
+    """Return the cluster when it has acknowledged a record."""
     assert supervisor.stdout is not None
-    brokers: dict[int, int] = {}
-    addresses: list[str] = []
-    while len(brokers) < 3:
+    pids: dict[int, int] = {}
+    ports: dict[int, int] = {}
+    while len(pids) < count:
         line = supervisor.stdout.readline()
-        if started := re.search(r"broker-(\d) starts: process (\d+), (127\.0\.0\.1:\d+)", line):
-            brokers[int(started[1])] = int(started[2])
-            addresses.append(started[3])
-    bootstrap = ",".join(addresses)
+        if started := re.search(r"broker-(\d) starts: process (\d+), 127\.0\.0\.1:(\d+)", line):
+            pids[int(started[1])] = int(started[2])
+            ports[int(started[1])] = int(started[3])
+    bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
     first = Producer({**CLIENT, "bootstrap.servers": bootstrap})
     first.produce("first", b"x")
     assert first.flush(TIMEOUT_S) == 0
-    start_s = time.monotonic() - begin_s
+    return Started(supervisor.pid, pids, ports, bootstrap, time.monotonic() - begin_s)
+
+
+def _of_load(cluster: Started) -> Sequence[float]:
+    """Return a value for each of `LOAD_MEASURES`."""
+    batch, streams = bulk_batch(KIB_16), []
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    leaders = [broker_id for broker_id in cluster.ports for _ in range(PARTITIONS_EACH)]
+    topic = NewTopic("load", len(leaders), replica_assignment=[[leader] for leader in leaders])
+    admin.create_topics([topic])["load"].result(TIMEOUT_S)
+    time.sleep(SETTLE_S)
+    for partition, leader in enumerate(leaders):
+        streams.append(ProduceStream(cluster.ports[leader], "load", partition, batch, IN_FLIGHT))
+    with closing_all(streams):
+        closed_loop(streams, seconds=LEAD_IN_S)
+        before_s = sum(map(cpu_seconds, cluster.pids.values()))
+        section = closed_loop(streams, seconds=LOAD_S)
+        spent_s = sum(map(cpu_seconds, cluster.pids.values())) - before_s
+    byte_count = section.requests * KIB_16
+    return byte_count / MB / section.wall_s, spent_s / (byte_count / GB)
+
+
+def _of_cluster(cluster: Started) -> Sequence[float]:
+    """Return a value for each of `MEASURES`."""
+    brokers, bootstrap, start_s = cluster.pids, cluster.bootstrap, cluster.start_s
     memory = [resident_mib(pid) for pid in brokers.values()]
-    rest = resident_mib(supervisor.pid) - sum(memory)
+    rest = resident_mib(cluster.supervisor) - sum(memory)
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("many", PARTITIONS, 3)])["many"].result(TIMEOUT_S)
