@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Self
 
 import pytest
@@ -18,6 +19,8 @@ from tools.client.admin_client import AdminClient
 from tools.client.bootstrap import Endpoint
 
 DEADLINE_S = 60.0
+DUPLICATES_MAX = 1_000
+"""Of a rolling restart of consumers (RV-6)."""
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
@@ -149,6 +152,31 @@ def test_positions_are_kept_and_everything_is_consumed(
     assert committed_offsets(cluster, group, topic) == {
         partition: len(pairs) for partition, pairs in read_topic(cluster.bootstrap, topic, PARTITIONS).items()
     }
+
+
+def test_rolled_producers_and_consumers_lose_nothing(cluster: Cluster, topic: str, group: str) -> None:
+    """Each of two members, and the producer, are replaced by others one after another, under load."""
+    running, left = [GroupReader(cluster.bootstrap, group, topic) for _ in range(2)], []
+    acknowledged: dict[int, tuple[int, int]] = {}
+    with ExitStack() as stack:
+        for reader in running:
+            stack.enter_context(reader)
+        for _ in range(2):
+            with NumberedLoad(cluster.bootstrap, topic, PARTITIONS, first=len(acknowledged)) as load:
+                leaving = running.pop(0)
+                leaving.__exit__()
+                left.append(leaving)
+                running.append(stack.enter_context(GroupReader(cluster.bootstrap, group, topic)))
+                running[-1].wait_for(20)
+            acknowledged |= load.acknowledged
+        deadline = time.monotonic() + DEADLINE_S
+        while not {number for it in (*left, *running) for number in it.numbers} >= acknowledged.keys():
+            assert time.monotonic() < deadline, "acknowledged records were not consumed"
+            time.sleep(0.05)
+    numbers = [number for it in (*left, *running) for number in it.numbers]
+    assert set(numbers) == acknowledged.keys()
+    assert len(numbers) - len(acknowledged) <= DUPLICATES_MAX
+    assert not [text for it in (*left, *running) for text in it.went_back]
 
 
 def committed_offsets(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
