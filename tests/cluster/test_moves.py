@@ -29,6 +29,7 @@ POLL_S = 0.005
 FILL = [str(-number).rjust(50_000) for number in range(30, 0, -1)]
 """So many bytes that a move takes a minute at RATE: a phase lasts until the test has killed a broker in it."""
 RATE, UNLIMITED = 20_000, 1_000_000_000
+THROTTLED = ("--throttle", str(RATE))
 SETTINGS = {
     "replica.fetch.max.bytes": 60_000,
     "replica.fetch.backoff.ms": 100,
@@ -40,11 +41,12 @@ ROLES = ("controller", "source", "target")
 
 
 class MovedPartition:
-    """The only partition of TOPIC in a cluster of three brokers, and its moves between them."""
+    """The only partition of a topic in a cluster of three brokers, and its moves between them."""
 
-    def __init__(self, cluster: ProcessCluster, folder: Path) -> None:
+    def __init__(self, cluster: ProcessCluster, folder: Path, topic: str = TOPIC) -> None:
         self._cluster = cluster
-        self._plan = folder / "plan.json"
+        self._plan = folder / f"{topic}.json"
+        self._topic = topic
 
     def admin(self) -> AdminClient:
         running = [self._cluster.broker(number) for number in range(3) if self._cluster.broker(number).is_running]
@@ -54,7 +56,7 @@ class MovedPartition:
     @property
     def state(self) -> MetadataResponsePartition:
         with self.admin() as client:
-            (topic,) = client.metadata([TOPIC]).topics
+            (topic,) = client.metadata([self._topic]).topics
         return topic.partitions[0]
 
     @property
@@ -68,7 +70,7 @@ class MovedPartition:
             response = client.call_controller(
                 ListPartitionReassignmentsRequest(), ListPartitionReassignmentsResponse, lambda it: [it.error_code]
             )
-        return bool(response.topics)
+        return self._topic in {topic.name for topic in response.topics}
 
     def tool(self, *arguments: str) -> None:
         """Run kafka-reassign-partitions with the plan."""
@@ -76,10 +78,10 @@ class MovedPartition:
         status = reassign_partitions.main([*bootstrap, *arguments, "--reassignment-json-file", str(self._plan)])
         assert status == 0
 
-    def move(self, replicas: list[int]) -> None:
-        partition = {"topic": TOPIC, "partition": 0, "replicas": replicas}
+    def move(self, replicas: list[int], *options: str) -> None:
+        partition = {"topic": self._topic, "partition": 0, "replicas": replicas}
         self._plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
-        self.tool("--execute", "--throttle", str(RATE))
+        self.tool("--execute", *options)
 
     def no_longer_throttled(self) -> None:
         self.tool("--execute", "--additional", "--throttle", str(UNLIMITED))
@@ -103,7 +105,7 @@ class MovedPartition:
 
     def log(self, broker_id: int) -> bytes:
         """Return the content of a replica's segments."""
-        folder = self._cluster.folder / f"data-{broker_id}" / f"{TOPIC}-0"
+        folder = self._cluster.folder / f"data-{broker_id}" / f"{self._topic}-0"
         return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
@@ -126,7 +128,7 @@ def kill_during(partition: MovedPartition, cluster: ProcessCluster, phase: str, 
     state = partition.state
     source = state.leader_id
     (target,) = {0, 1, 2} - set(state.replica_nodes)
-    partition.move([target, *(it for it in state.replica_nodes if it != source)])
+    partition.move([target, *(it for it in state.replica_nodes if it != source)], *THROTTLED)
     if phase == "copying":
         partition.wait_until(lambda: bool(partition.log(target)), "the target has some records")
     elif phase == "complete":
@@ -138,6 +140,14 @@ def kill_during(partition: MovedPartition, cluster: ProcessCluster, phase: str, 
         assert target not in partition.state.isr_nodes
     killed.kill()
     return killed
+
+
+def move_beside(cluster: ProcessCluster, folder: Path, brokers: list[int]) -> None:
+    """Move another topic between brokers that live: a move whose target is dead holds up only its own partition."""
+    cluster.create_topic("beside", replication_factor=1)
+    beside = MovedPartition(cluster, folder, "beside")
+    beside.move([it for it in brokers if it != beside.state.leader_id], "--additional")  # no throttle reaches the dead
+    beside.wait_until(lambda: not beside.is_moving, "the other move is complete")
 
 
 def test_acknowledged_records_survive_deaths_in_each_phase_of_moves(cluster: ProcessCluster, tmp_path: Path) -> None:
@@ -161,6 +171,8 @@ def test_acknowledged_records_survive_deaths_in_each_phase_of_moves(cluster: Pro
         # A target that does not come back: the operator cancels the move.
         before = partition.state.replica_nodes
         killed = kill_during(partition, cluster, "copying", "target")
+        assert partition.is_moving
+        move_beside(cluster, tmp_path, [it for it in range(3) if it != killed.broker_id])
         partition.tool("--cancel", "--preserve-throttles")
         partition.wait_until(lambda: not partition.is_moving, "the move is cancelled")
         assert sorted(partition.state.replica_nodes) == sorted(before)
@@ -168,7 +180,7 @@ def test_acknowledged_records_survive_deaths_in_each_phase_of_moves(cluster: Pro
         # It comes back later, with what it has copied: another move continues from there.
         killed.restart()
         replicas = [killed.broker_id, before[0]]
-        partition.move(replicas)
+        partition.move(replicas, *THROTTLED)
         partition.no_longer_throttled()
         partition.wait_until_in_sync(replicas)
         load.wait_for(20)
