@@ -634,7 +634,8 @@ class LeaderFetcher:
         log.planned.reserve()
         try:
             is_settled = await self._fetchers.in_thread(partial(change, log, self._fetchers.clock.now_ms()))
-            partition.needs_comparison = partition.needs_comparison and not is_settled
+            if is_settled:
+                self._machine.settle(partition)
         finally:
             log.planned.release()
             self._fetchers.manager.wake_readers(replica)

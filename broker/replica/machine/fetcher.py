@@ -289,6 +289,10 @@ class Fetcher:
         self._uncompared.clear()
         return taken
 
+    def settle(self, partition: FetchedPartition) -> None:
+        """Note that the log holds nothing that the leader's does not: it may be fetched on without a comparison."""
+        partition.needs_comparison = False
+
     def delay(self, partition: FetchedPartition, due_ms: int) -> None:
         """Leave the partition out of the requests until `due_ms`."""
         self.hold(partition)

@@ -485,7 +485,7 @@ def test_partition_is_compared_before_it_is_fetched() -> None:
     assert fetcher.take_uncompared(0) == []
     fetcher.resume(partition, Position(7, 2, 0))
     assert fetcher.take_uncompared(0) == [partition], "until the leader's response has settled it"
-    partition.needs_comparison = False
+    fetcher.settle(partition)
     fetcher.resume(partition, Position(5, 1, 0))
     request = requested(fetcher)
     assert [(topic.topic, topic.partitions[0].fetch_offset) for topic in request.topics] == [("a", 5)]
