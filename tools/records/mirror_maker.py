@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command_line() -> CommandLine:
     line = CommandLine(
         "kafka-mirror-maker",
-        "This tool helps to continuously copy data between two Kafka clusters.",
+        "Copies the records of topics from one cluster to another, until it is stopped.",
         [
             "--consumer.config source.properties --producer.config target.properties --include 'orders|payments.*'",
             "--consumer.config source.properties --producer.config target.properties --include '.*' --num.streams 4",
@@ -50,38 +50,38 @@ def _command_line() -> CommandLine:
         "--consumer.config",
         value="CONFIG_FILE",
         repeatable=True,
-        help_text="Consumer config for consuming from the source cluster. Several are several groups.",
+        help_text="Settings of the consumers of the source. Several files are several groups.",
     )
-    line.add_option("--producer.config", value="CONFIG_FILE", help_text="Producer config of the target cluster.")
+    line.add_option("--producer.config", value="CONFIG_FILE", help_text="Settings of the producer of the target.")
     line.add_option(
         "--num.streams",
         value="NUMBER_OF_THREADS",
         parse=int,
         default=1,
-        help_text="Number of consumption streams (default: 1).",
+        help_text="How many consumers each group has here (default: 1).",
     )
-    line.add_option("--include", value="REGEX", help_text="List of included topics to mirror; a comma means 'or'.")
     line.add_option(
-        "--whitelist", value="REGEX", help_text="DEPRECATED, use --include instead; ignored if --include specified."
+        "--include", value="REGEX", help_text="The topics to copy: a comma means 'or', a lone * everything."
     )
-    line.add_option("--blacklist", value="REGEX", help_text="Topics not to mirror, also if they are included.")
+    line.add_option("--whitelist", value="REGEX", help_text="DEPRECATED: the old name of --include, which wins.")
+    line.add_option("--blacklist", value="REGEX", help_text="Topics not to copy, also if they are included.")
     line.add_option(
         "--offset.commit.interval.ms",
         value="MS",
         parse=int,
         default=60_000,
-        help_text="Offset commit interval in ms (default: 60000).",
+        help_text="How often positions are committed (default: 60000).",
     )
     line.add_option(
         "--abort.on.send.failure",
         value="TRUE_OR_FALSE",
         default="true",
-        help_text="Configure the mirror maker to exit on a failed send (default: true).",
+        help_text="Whether a record that cannot be sent ends the tool (default: true).",
     )
     line.add_option(
         "--message.handler",
         value="MODULE:CLASS",
-        help_text="Message handler which will process every record in-between consumer and producer.",
+        help_text="A Python class that turns each record into those to send.",
     )
     line.add_option("--message.handler.args", value="TEXT", help_text="Argument of the message handler's constructor.")
     line.add_option(
