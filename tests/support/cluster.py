@@ -73,6 +73,18 @@ class Broker(Protocol):
     def resume(self) -> None: ...
 
 
+class Coordination(Protocol):
+    """The server of ZooKeeper's protocol that the brokers share."""
+
+    @property
+    def connect(self) -> str: ...
+    @property
+    def is_running(self) -> bool: ...
+    def start(self) -> object: ...
+    def kill(self) -> None: ...
+    def resume(self) -> None: ...
+
+
 NewBroker = Callable[[int, Path, str, Mapping[str, str]], Broker]
 """Returns a broker that is not started yet: its id, its folder, the value of `zookeeper.connect` and its settings."""
 
@@ -89,7 +101,7 @@ def kafka_broker(broker_id: int, folder: Path, connect: str, settings: Mapping[s
 
 
 class Cluster:
-    """Brokers with the ids 1, 2, ... and one ZooKeeper server. A context manager that starts and stops all."""
+    """Brokers with the ids 1, 2, ... and one server of ZooKeeper's protocol; a context manager that runs all."""
 
     def __init__(
         self,
@@ -99,11 +111,16 @@ class Cluster:
         new_broker: NewBroker = milena_broker,
         *,
         one_by_one: bool = False,
+        coordination: Coordination | None = None,
     ) -> None:
-        """`one_by_one` starts each broker when the one before serves: several JVMs that start at a time are slow."""
+        """
+        Args:
+            one_by_one: starts each broker when the one before serves: several JVMs that start at a time are slow.
+            coordination: a server that runs, in ZooKeeper's place.
+        """
         self.folder = folder
         self._one_by_one = one_by_one
-        self.zookeeper = ZooKeeperProcess(folder / "zookeeper")
+        self.zookeeper: Coordination = coordination or ZooKeeperProcess(folder / "zookeeper")
         self._settings = {**SETTINGS, **(settings or {})}
         self._new_broker = new_broker
         self._broker_ids = range(1, broker_count + 1)
@@ -113,7 +130,8 @@ class Cluster:
     def __enter__(self) -> Self:
         with ExitStack() as undo:
             undo.callback(self.stop)
-            self.zookeeper.start()
+            if not self.zookeeper.is_running:
+                self.zookeeper.start()
             for broker_id in self._broker_ids:
                 broker = self.add_broker(broker_id)
                 broker.spawn()
@@ -293,7 +311,9 @@ class Cluster:
 
     def processor_waits_s(self) -> dict[int, float]:
         """Return how long each process has waited for a processor since its start, by process id; Linux counts it."""
-        processes: list[Broker | ZooKeeperProcess] = [*self.brokers.values(), self.zookeeper]
+        processes: list[Broker | ZooKeeperProcess] = [*self.brokers.values()]
+        if isinstance(self.zookeeper, ZooKeeperProcess):
+            processes.append(self.zookeeper)
         return {it.pid: _processor_wait_s(it.pid) for it in processes if it.is_running}
 
     def wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float = DEADLINE_S) -> None:

@@ -30,6 +30,7 @@ class RunningCoordination:
         self.failures: list[BaseException] = []
         self.server = CoordinationServer(settings, SystemClock(), on_failed=self.failures.append)
         self.port = 0
+        self.is_running = False
 
     def start(self) -> Self:
         settings = CoordinationSettings(
@@ -39,10 +40,15 @@ class RunningCoordination:
         self.server = CoordinationServer(settings, SystemClock(), on_failed=self.failures.append)
         self._thread.run(self.server.start())
         self.port = self.server.port
+        self.is_running = True
         return self
 
     def stop(self) -> None:
         self._thread.run(self.server.stop())
+        self.is_running = False
+
+    def resume(self) -> None:
+        """It is not a process, and is never halted."""
 
     kill = stop
     """As of a process; what was acknowledged is on the disk in either case."""
@@ -60,7 +66,8 @@ def coordination(settings: CoordinationSettings) -> Iterator[RunningCoordination
         try:
             yield running
         finally:
-            running.stop()
+            if running.is_running:
+                running.stop()
 
 
 @contextmanager

@@ -1,0 +1,262 @@
+"""A cluster in which brokers of Milena and of Apache Kafka share ZooKeeper, topics and data directories.
+
+Owns: which broker is of which side, giving a role to a broker, replacing a broker by one of the other side, and the
+comparison of what the replicas have on their disks. Must not know what tests do with the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from protocol.records.batch import batches
+from storage.disk.checkpoints import read_leader_epochs, read_offsets, read_partition_metadata
+from storage.disk.files import OsFiles
+from storage.disk.names import LEADER_EPOCH_CHECKPOINT
+from tests.support.apache_kafka import ApacheKafkaProcess
+from tests.support.broker import BrokerProcess
+from tests.support.cluster import Broker, Cluster, Coordination, log_bytes, milena_broker
+from tools.client.admin_client import TRANSACTION, AdminClient, raise_for
+from tools.client.bootstrap import Endpoint
+
+MILENA, KAFKA = "milena", "kafka"
+BROKERS: Mapping[str, tuple[int, ...]] = {MILENA: (1, 2), KAFKA: (3,)}
+"""The brokers of each side. Milena has two, so that one of them can fail and the other has another role."""
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+TIMEOUT_MS = 30_000
+SETTINGS: Mapping[str, str] = {
+    # A busy machine must end no session. Those of killed brokers are ended by `end_session`.
+    "zookeeper.session.timeout.ms": "20000",
+    "replica.lag.time.max.ms": "1000",
+    "replica.fetch.wait.max.ms": "100",
+    "replica.high.watermark.checkpoint.interval.ms": "200",
+    "transaction.state.log.num.partitions": "6",
+    "offsets.topic.num.partitions": "6",
+}
+SMALL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_LEVEL = re.compile(r"\b(WARN|ERROR|FATAL)\b")
+
+
+class MixedCluster(Cluster):
+    """Three brokers; a context manager that starts and stops all."""
+
+    def __init__(self, folder: Path, coordination: Coordination) -> None:
+        self.side_of = {broker_id: side for side, ids in BROKERS.items() for broker_id in ids}
+        self._read: dict[Path, int] = {}
+        super().__init__(folder, len(self.side_of), SETTINGS, self._new_of_its_side, coordination=coordination)
+
+    def _new_of_its_side(self, broker_id: int, folder: Path, connect: str, settings: Mapping[str, str]) -> Broker:
+        if self.side_of[broker_id] == MILENA:
+            return milena_broker(broker_id, folder, connect, settings)
+        return ApacheKafkaProcess(
+            folder, connect, broker_id=broker_id, overrides=settings, jvm_options=SMALL_JVM, log_level="INFO"
+        )
+
+    @contextmanager
+    def nodes(self) -> Iterator[KazooClient]:
+        """Yield a client of ZooKeeper."""
+        client = KazooClient(self.zookeeper.connect)
+        client.start()
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    @contextmanager
+    def admin(self) -> Iterator[AdminClient]:
+        endpoints = [Endpoint("127.0.0.1", self.brokers[broker_id].port) for broker_id in self.running]
+        with AdminClient(endpoints, timeout_ms=TIMEOUT_MS) as client:
+            yield client
+
+    # -- roles ------------------------------------------------------------------------------------------------------
+
+    def make_controller(self, broker_id: int) -> None:
+        """Make a broker the controller: the others are halted while the election runs."""
+        if self.controller() == broker_id:
+            return
+        with self.nodes() as client, ExitStack() as halted:
+            for other in self.running:
+                if other != broker_id:
+                    halted.enter_context(self.halted(other))
+            with suppress(NoNodeError):
+                client.delete("/controller")
+
+            def is_elected() -> bool:
+                with suppress(NoNodeError):
+                    return bool(json.loads(client.get("/controller")[0])["brokerid"] == broker_id)
+                return False
+
+            self.wait_until(is_elected, f"broker {broker_id} is elected")
+        self.wait_until(self._is_known_everywhere, "every broker knows the controller")
+
+    def create(self, topic: str, *replicas: Sequence[int], **configs: str) -> None:
+        """Create a topic with the replicas of each partition, and wait until they are in sync.
+
+        `configs` have underscores for dots.
+        """
+        new = CreatableTopic(
+            name=topic,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+                for index, brokers in enumerate(replicas)
+            ],
+            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+        )
+        request = CreateTopicsRequest(topics=[new], timeout_ms=TIMEOUT_MS)
+        with self.admin() as client:
+            (created,) = client.call_controller(
+                request, CreateTopicsResponse, lambda response: [response.topics[0].error_code]
+            ).topics
+        raise_for(created.error_code, created.error_message)
+        self.wait_until_in_sync(topic)
+
+    def end_session(self, broker_id: int) -> None:
+        """Remove what a killed broker's session holds, as the server would when it times out."""
+        assert not self.brokers[broker_id].is_running
+        with self.nodes() as client:
+            with suppress(NoNodeError):
+                if json.loads(client.get("/controller")[0])["brokerid"] == broker_id:
+                    client.delete("/controller")
+            with suppress(NoNodeError):
+                client.delete(f"/brokers/ids/{broker_id}")
+
+    def elect_preferred(self, *topics: str) -> None:
+        """Make the first replica of each partition its leader."""
+        wanted = [
+            TopicPartitions(topic=topic, partitions=list(self.partitions(topic)))
+            for topic in topics
+        ]  # fmt: skip
+        request = ElectLeadersRequest(election_type=0, topic_partitions=wanted, timeout_ms=TIMEOUT_MS)
+        with self.admin() as client:
+            raise_for(
+                client.call_controller(request, ElectLeadersResponse, lambda response: [response.error_code]).error_code
+            )
+        self.wait_until(
+            lambda: all(
+                leader == replicas[0]
+                for topic in topics
+                for broker_id in self.running
+                for leader, replicas, _ in self.partitions(topic, [broker_id]).values()
+            ),
+            "the preferred replicas lead",
+        )
+
+    def reassign(self, topic: str, *replicas: Sequence[int]) -> None:
+        """Give each partition new replicas, and wait until it has them alone."""
+        partitions = [ReassignablePartition(partition_index=it, replicas=list(to)) for it, to in enumerate(replicas)]
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=TIMEOUT_MS, topics=[ReassignableTopic(name=topic, partitions=partitions)]
+        )
+        with self.admin() as client:
+            response = client.call_controller(
+                request, AlterPartitionReassignmentsResponse, lambda response: [response.error_code]
+            )
+        raise_for(response.error_code, response.error_message)
+        for partition in response.responses[0].partitions:
+            raise_for(partition.error_code, partition.error_message)
+        self.wait_until(
+            lambda: all(
+                [list(replicas) for _, (_, replicas, _) in sorted(self.partitions(topic, [broker_id]).items())]
+                == list(map(list, replicas))
+                for broker_id in self.running
+            ),
+            f"{topic} has its new replicas",
+        )
+
+    def key_coordinated_by(self, broker_id: int, prefix: str, key_type: int = TRANSACTION) -> str:
+        """Return a name with a prefix that a broker coordinates: a transactional id, or a group id."""
+        with self.admin() as client:
+            for number in range(200):
+                if client.coordinator(f"{prefix}-{number}", key_type) == broker_id:
+                    return f"{prefix}-{number}"
+        raise AssertionError(f"broker {broker_id} coordinates no name of 200 that begin with {prefix}")
+
+    def replace(self, broker_id: int) -> None:
+        """Replace a broker that does not run by one of the other side, on its port and its data, and start it."""
+        before = self.brokers[broker_id]
+        assert not before.is_running
+        self.side_of[broker_id] = KAFKA if self.side_of[broker_id] == MILENA else MILENA
+        self.add_broker(broker_id).port = before.port
+        self.start(broker_id)
+
+    # -- what is stored ---------------------------------------------------------------------------------------------
+
+    def state(self, topic: str, partition: int) -> dict[str, Any]:
+        """Return the state node of a partition."""
+        with self.nodes() as client:
+            data, _ = client.get(f"/brokers/topics/{topic}/partitions/{partition}/state")
+        return dict(json.loads(data))
+
+    def wait_until_replicas_are_equal(self, *topics: str) -> None:
+        """Wait until all replicas of each partition have the same bytes and have stored their high watermarks.
+
+        Then compare what the brokers store beside the records. Nothing may be written meanwhile.
+        """
+        self.wait_until_in_sync(*topics)
+        for topic in topics:
+            for partition, (_, replicas, _) in self.partitions(topic).items():
+                self.wait_until(
+                    lambda topic=topic, partition=partition, replicas=replicas: self._is_equal(  # type: ignore[misc]
+                        topic, partition, replicas
+                    ),
+                    f"the replicas {replicas} of {topic}-{partition} are equal",
+                )
+
+    def _is_equal(self, topic: str, partition: int, replicas: Sequence[int]) -> bool:
+        brokers = [self.brokers[broker_id] for broker_id in replicas]
+        one, *others = log_bytes(brokers, topic, partition)
+        if any(it != one for it in others):
+            return False
+        headers = [header for _, header in batches(one)]
+        end = headers[-1].last_offset + 1 if headers else 0
+        key = (topic, partition)
+        for broker in brokers:
+            if read_offsets(OsFiles(), str(broker.log_dir / HIGH_WATERMARKS)).get(key, 0) != end:
+                return False
+        folders = [broker.log_dir / f"{topic}-{partition}" for broker in brokers]
+        assert len({read_partition_metadata(OsFiles(), str(folder / "partition.metadata")) for folder in folders}) == 1
+        written = list(dict.fromkeys(header.partition_leader_epoch for header in headers))
+        for folder in folders:
+            starts = read_leader_epochs(OsFiles(), str(folder / LEADER_EPOCH_CHECKPOINT)) or []
+            assert [epoch for epoch, _ in starts if epoch in written] == written, folder
+            for header in headers:
+                known = [epoch for epoch, start in starts if start <= header.base_offset]
+                assert known[-1] == header.partition_leader_epoch, folder
+        return True
+
+    # -- logs -------------------------------------------------------------------------------------------------------
+
+    def new_complaints(self) -> list[str]:
+        """Return the warnings and errors that the brokers have logged since the last call."""
+        found = []
+        for broker in self.brokers.values():
+            assert isinstance(broker, ApacheKafkaProcess | BrokerProcess)
+            lines = broker.log.read_text(errors="replace").splitlines()
+            found += [f"{broker.name}: {it}" for it in lines[self._read.get(broker.log, 0) :] if _LEVEL.search(it)]
+            self._read[broker.log] = len(lines)
+        return found
