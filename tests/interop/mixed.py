@@ -6,21 +6,29 @@ comparison of what the replicas have on their disks. Must not know what tests do
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
+)
+from protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
 )
 from protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -29,8 +37,11 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.records.batch import batches
+from protocol.schema import ZERO_UUID
 from storage.disk.checkpoints import read_leader_epochs, read_offsets, read_partition_metadata
 from storage.disk.files import OsFiles
 from storage.disk.names import LEADER_EPOCH_CHECKPOINT
@@ -55,7 +66,6 @@ SETTINGS: Mapping[str, str] = {
     "transaction.state.log.num.partitions": "6",
     "offsets.topic.num.partitions": "6",
 }
-SMALL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LEVEL = re.compile(r"\b(WARN|ERROR|FATAL)\b")
 
 
@@ -70,9 +80,7 @@ class MixedCluster(Cluster):
     def _new_of_its_side(self, broker_id: int, folder: Path, connect: str, settings: Mapping[str, str]) -> Broker:
         if self.side_of[broker_id] == MILENA:
             return milena_broker(broker_id, folder, connect, settings)
-        return ApacheKafkaProcess(
-            folder, connect, broker_id=broker_id, overrides=settings, jvm_options=SMALL_JVM, log_level="INFO"
-        )
+        return ApacheKafkaProcess(folder, connect, broker_id=broker_id, overrides=settings, log_level="INFO")
 
     @contextmanager
     def nodes(self) -> Iterator[KazooClient]:
@@ -85,9 +93,13 @@ class MixedCluster(Cluster):
             client.stop()
             client.close()
 
+    def admin(self) -> AbstractContextManager[AdminClient]:
+        """Return a client of all brokers."""
+        return self.admin_of(*self.running)
+
     @contextmanager
-    def admin(self) -> Iterator[AdminClient]:
-        endpoints = [Endpoint("127.0.0.1", self.brokers[broker_id].port) for broker_id in self.running]
+    def admin_of(self, *broker_ids: int) -> Iterator[AdminClient]:
+        endpoints = [Endpoint("127.0.0.1", self.brokers[broker_id].port) for broker_id in broker_ids]
         with AdminClient(endpoints, timeout_ms=TIMEOUT_MS) as client:
             yield client
 
@@ -145,6 +157,35 @@ class MixedCluster(Cluster):
             with suppress(NoNodeError):
                 client.delete(f"/brokers/ids/{broker_id}")
 
+    def add_partition(self, topic: str, replicas: Sequence[int]) -> None:
+        """Add a partition with these replicas, and wait until they are in sync."""
+        count = len(self.partitions(topic)) + 1
+        wanted = CreatePartitionsTopic(
+            name=topic, count=count, assignments=[CreatePartitionsAssignment(broker_ids=list(replicas))]
+        )
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS, validate_only=False)
+        with self.admin() as client:
+            (result,) = client.call_controller(
+                request, CreatePartitionsResponse, lambda response: [response.results[0].error_code]
+            ).results
+        raise_for(result.error_code, result.error_message)
+        self.wait_until(
+            lambda: all(len(self.partitions(topic, [it])) == count for it in self.running), "the partition exists"
+        )
+        self.wait_until_in_sync(topic)
+
+    def delete(self, topic: str) -> None:
+        """Ask for the deletion of a topic."""
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=topic, topic_id=ZERO_UUID)], topic_names=[], timeout_ms=1
+        )
+        with self.admin() as client:
+            (result,) = client.call_controller(
+                request, DeleteTopicsResponse, lambda response: [response.responses[0].error_code]
+            ).responses
+        # The controller has no time to wait for brokers that are down.
+        assert result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+
     def elect_preferred(self, *topics: str) -> None:
         """Make the first replica of each partition its leader."""
         wanted = [
@@ -196,6 +237,20 @@ class MixedCluster(Cluster):
                     return f"{prefix}-{number}"
         raise AssertionError(f"broker {broker_id} coordinates no name of 200 that begin with {prefix}")
 
+    def new_producer_id(self, broker_id: int) -> int:
+        """Return a producer id that a broker gives. It asks the controller for a block before it gives the first."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+        given: list[int] = []
+
+        def is_given() -> bool:
+            with self.admin_of(broker_id) as client:
+                response = client.call(request, InitProducerIdResponse)
+            given.append(response.producer_id)
+            return response.error_code == ErrorCode.NONE
+
+        self.wait_until(is_given, f"broker {broker_id} gives a producer id")
+        return given[-1]
+
     def replace(self, broker_id: int) -> None:
         """Replace a broker that does not run by one of the other side, on its port and its data, and start it."""
         before = self.brokers[broker_id]
@@ -211,6 +266,25 @@ class MixedCluster(Cluster):
         with self.nodes() as client:
             data, _ = client.get(f"/brokers/topics/{topic}/partitions/{partition}/state")
         return dict(json.loads(data))
+
+    def exists(self, path: str) -> bool:
+        """Return whether a node exists."""
+        with self.nodes() as client:
+            return client.exists(path) is not None
+
+    def topic_id(self, topic: str, broker_id: int) -> str:
+        """Return the id of a topic as a broker knows it, in the form of its node."""
+        with self.admin_of(broker_id) as client:
+            (found,) = client.metadata([topic]).topics
+        return base64.urlsafe_b64encode(found.topic_id.bytes).decode().rstrip("=")
+
+    def folders(self, topic: str) -> dict[int, list[str]]:
+        """Return the names of a topic's folders by broker, without those that are being deleted."""
+        found = {
+            broker_id: sorted(path.name for path in broker.log_dir.glob(f"{topic}-[0-9]*") if "." not in path.name)
+            for broker_id, broker in self.brokers.items()
+        }
+        return {broker_id: names for broker_id, names in found.items() if names}
 
     def wait_until_replicas_are_equal(self, *topics: str) -> None:
         """Wait until all replicas of each partition have the same bytes and have stored their high watermarks.

@@ -6,21 +6,43 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import json
+import time
+from collections.abc import Iterable, Iterator
 
 import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from tests.cluster.load import NumberedLoad, assert_exactly_once, read_topic
-from tests.interop.mixed import KAFKA, MILENA, MixedCluster
+from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.messages.end_txn import EndTxnRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.builder import RecordData, build_batch
+from tests.cluster.load import (
+    CONSUMER_SETTINGS,
+    PRODUCER_SETTINGS,
+    NumberedLoad,
+    assert_exactly_once,
+    numbers_of,
+    read_topic,
+)
+from tests.interop.mixed import INTERNAL_TOPICS, KAFKA, MILENA, MixedCluster
 from tests.support.apache_kafka import jars
 from tests.support.coordination import coordination_in_memory
 from tests.support.parts import skip_when_unavailable
+from tests.support.wire_client import WireClient
+from tools.client.admin_client import GROUP, TRANSACTION
 
 SIDES = (MILENA, KAFKA)
 OTHER = {MILENA: KAFKA, KAFKA: MILENA}
 LEADING = {MILENA: 1, KAFKA: 3}
 """The broker of each side that leads, coordinates or is moved to. Milena's second one is the controller meanwhile."""
 CONTROLLING = {MILENA: 2, KAFKA: 3}
+INTERNAL_REPLICAS = ([1, 3, 2], [3, 1, 2], [2, 3, 1])
+"""Of three partitions each: every broker coordinates, and the other side succeeds it."""
+RECORDS = 30
+TIMEOUT_S = 30.0
 
 _numbers = itertools.count()
 
@@ -33,12 +55,15 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCl
             coordination_in_memory() as coordination,
             MixedCluster(tmp_path_factory.mktemp("mixed"), coordination) as running,
         ):
+            for internal in INTERNAL_TOPICS:
+                running.create(internal, *2 * INTERNAL_REPLICAS, cleanup_policy="compact", min_insync_replicas="1")
             yield running
 
 
 @pytest.fixture
 def cluster(shared_cluster: MixedCluster) -> MixedCluster:
-    shared_cluster.heal()
+    shared_cluster.heal(*INTERNAL_TOPICS)
+    shared_cluster.elect_preferred(*INTERNAL_TOPICS)
     return shared_cluster
 
 
@@ -67,3 +92,283 @@ def test_leader_changes_its_isr(cluster: MixedCluster, topic: str, leader: str, 
     assert cluster.state(topic, 0) == before
     assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 1))
     cluster.wait_until_replicas_are_equal(topic)
+
+
+@pytest.mark.parametrize("controller", SIDES)
+def test_controller_administers_topics_of_both_sides(cluster: MixedCluster, topic: str, controller: str) -> None:
+    cluster.make_controller(CONTROLLING[controller])
+    cluster.create(topic, [1, 3], [3, 1])
+    with cluster.nodes() as client:
+        node = json.loads(client.get(f"/brokers/topics/{topic}")[0])
+        epoch = int(client.get("/controller_epoch")[0])
+    assert {cluster.topic_id(topic, broker_id) for broker_id in cluster.brokers} == {node["topic_id"]}
+    state = {"version": 1, "leader_epoch": 0, "controller_epoch": epoch}
+    assert cluster.state(topic, 0) == {**state, "leader": 1, "isr": [1, 3]}
+    assert cluster.state(topic, 1) == {**state, "leader": 3, "isr": [3, 1]}
+
+    cluster.add_partition(topic, [3, 2])
+    write(cluster, topic, range(RECORDS))
+    cluster.reassign(topic, [3, 1], [1, 3], [2, 3])  # the same replicas in another order
+    cluster.elect_preferred(topic)
+    assert [cluster.state(topic, partition)["leader"] for partition in range(3)] == [3, 1, 2]
+    write(cluster, topic, range(RECORDS, 2 * RECORDS))
+    assert numbers_of(read_topic(cluster.bootstrap, topic, 3)) == list(range(2 * RECORDS))
+    cluster.wait_until_replicas_are_equal(topic)
+
+    cluster.delete(topic)
+    cluster.wait_until(lambda: not cluster.exists(f"/brokers/topics/{topic}"), "the topic is deleted")
+    assert not cluster.exists(f"/config/topics/{topic}")
+    assert not cluster.exists(f"/admin/delete_topics/{topic}")
+    cluster.wait_until(lambda: not cluster.folders(topic), "no broker has a folder of the topic")
+
+
+@pytest.mark.parametrize("controller", SIDES)
+def test_controller_gives_every_broker_producer_ids_of_its_own(cluster: MixedCluster, controller: str) -> None:
+    cluster.make_controller(CONTROLLING[controller])
+    found = [cluster.new_producer_id(broker_id) for broker_id in 2 * [*cluster.brokers]]
+    assert len(set(found)) == len(found)
+    blocks = sorted(found)
+    assert [it + 1 for it in blocks[::2]] == blocks[1::2], "each broker has a block"
+
+
+@pytest.mark.parametrize("controller", SIDES)
+def test_partitions_move_between_the_sides(cluster: MixedCluster, topic: str, controller: str) -> None:
+    """Each side is source and target."""
+    cluster.make_controller(CONTROLLING[controller])
+    cluster.create(topic, [1], [3], min_insync_replicas="1", segment_bytes="16384")
+    with NumberedLoad(cluster.bootstrap, topic, 2) as load:
+        cluster.reassign(topic, [3, 1], [1, 3])
+        cluster.wait_until_in_sync(topic)
+        load.wait_for(20)
+        cluster.elect_preferred(topic)
+        cluster.reassign(topic, [3], [1])
+        load.wait_for(20)
+    assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 2))
+    cluster.wait_until(
+        lambda: cluster.folders(topic) == {1: [f"{topic}-1"], 3: [f"{topic}-0"]}, "the sources are deleted"
+    )
+    cluster.reassign(topic, [3, 1], [1, 3])
+    cluster.wait_until_replicas_are_equal(topic)
+
+
+@pytest.mark.parametrize("coordinator", SIDES)
+def test_group_is_coordinated_for_partitions_of_the_other_side(
+    cluster: MixedCluster, topic: str, coordinator: str
+) -> None:
+    group = cluster.key_coordinated_by(LEADING[coordinator], f"group-of-{topic}", GROUP)
+    leading = LEADING[OTHER[coordinator]]
+    cluster.create(topic, [leading, LEADING[coordinator]])
+    write(cluster, topic, range(2 * RECORDS), partitions=1)
+    assert [*consume(cluster, topic, group, RECORDS), *consume(cluster, topic, group, RECORDS)] == list(
+        range(2 * RECORDS)
+    )
+    assert committed_offsets(cluster, group, topic, 1) == {0: 2 * RECORDS}
+    cluster.wait_until_replicas_are_equal(topic, INTERNAL_TOPICS[0])
+
+
+@pytest.mark.parametrize("coordinator", SIDES)
+def test_coordinator_writes_markers_to_leaders_of_both_sides(
+    cluster: MixedCluster, topic: str, coordinator: str
+) -> None:
+    """And to the offsets of a group that the other side coordinates."""
+    transactional_id = cluster.key_coordinated_by(LEADING[coordinator], f"copy-of-{topic}")
+    group = cluster.key_coordinated_by(LEADING[OTHER[coordinator]], f"group-of-{topic}", GROUP)
+    cluster.create(topic, [1, 3], [3, 1])
+    producer = transactional(cluster, transactional_id)
+    for first, offset, end in ((0, 7, producer.abort_transaction), (RECORDS, 8, producer.commit_transaction)):
+        producer.begin_transaction()
+        write_with(producer, topic, range(first, first + RECORDS), partitions=2)
+        reader = Consumer({**CONSUMER_SETTINGS, "bootstrap.servers": cluster.bootstrap, "group.id": group})
+        producer.send_offsets_to_transaction(
+            [TopicPartition(topic, 0, offset)], reader.consumer_group_metadata(), TIMEOUT_S
+        )
+        reader.close()
+        end(TIMEOUT_S)
+    committed = read_topic(cluster.bootstrap, topic, 2, isolation="read_committed")
+    assert numbers_of(committed) == list(range(RECORDS, 2 * RECORDS))
+    assert numbers_of(read_topic(cluster.bootstrap, topic, 2)) == list(range(2 * RECORDS))
+    assert committed_offsets(cluster, group, topic, 1) == {0: 8}
+    cluster.wait_until_replicas_are_equal(topic, *INTERNAL_TOPICS)
+    for partition in (0, 1):
+        folders = [cluster.brokers[broker_id].log_dir / f"{topic}-{partition}" for broker_id in (1, 3)]
+        one, other = ([path.read_bytes() for path in sorted(folder.glob("*.txnindex"))] for folder in folders)
+        assert one == other != [b""], "the aborted transaction is in both indexes"
+
+
+@pytest.mark.parametrize("leader", SIDES)
+def test_leader_verifies_a_transaction_with_its_coordinator(cluster: MixedCluster, topic: str, leader: str) -> None:
+    """The coordinator is of the other side; it does not know the partition at first."""
+    transactional_id = cluster.key_coordinated_by(LEADING[OTHER[leader]], f"copy-of-{topic}")
+    cluster.create(topic, [LEADING[leader]], min_insync_replicas="1")
+    with (
+        WireClient(cluster.brokers[LEADING[OTHER[leader]]].port) as coordinator,
+        WireClient(cluster.brokers[LEADING[leader]].port) as leading,
+    ):
+        begun = coordinator.ask(
+            InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4
+        )
+        assert begun.error_code == ErrorCode.NONE
+        batch = build_batch(
+            [RecordData(int(time.time() * 1000), None, b"0")],
+            producer_id=begun.producer_id,
+            producer_epoch=begun.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])]
+        produce = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=data)
+
+        def produced() -> ErrorCode:
+            ((answer,),) = (it.partition_responses for it in leading.ask(produce, 11).responses)
+            return ErrorCode(answer.error_code)
+
+        cluster.wait_until(
+            lambda: produced() in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE),
+            "the coordinator has said that the partition is in no transaction",
+        )
+        added = coordinator.ask(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=transactional_id,
+                v3_and_below_producer_id=begun.producer_id,
+                v3_and_below_producer_epoch=begun.producer_epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+            ),
+            3,
+        )
+        ((result,),) = (it.results_by_partition for it in added.results_by_topic_v3_and_below)
+        assert result.partition_error_code == ErrorCode.NONE
+        assert produced() == ErrorCode.NONE
+        end = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=begun.producer_id,
+            producer_epoch=begun.producer_epoch,
+            committed=True,
+        )
+        assert coordinator.ask(end, 3).error_code == ErrorCode.NONE
+    cluster.wait_until(
+        lambda: numbers_of(read_topic(cluster.bootstrap, topic, 1, isolation="read_committed")) == [0],
+        "the record is committed",
+    )
+
+
+@pytest.mark.parametrize("controller", SIDES)
+def test_broker_asks_the_controller_of_the_other_side_for_its_shutdown(
+    cluster: MixedCluster, topic: str, controller: str
+) -> None:
+    """Topics that are deleted while it is down are gone when it is back."""
+    cluster.make_controller(CONTROLLING[controller])
+    stopping = LEADING[OTHER[controller]]
+    others = [it for it in (3, 1, 2) if it != stopping]
+    deleted = f"{topic}-deleted"
+    cluster.create(topic, [stopping, *others])
+    cluster.create(deleted, [stopping, *others])
+    with NumberedLoad(cluster.bootstrap, topic, 1) as load:
+        cluster.brokers[stopping].stop()
+        load.wait_for(20)
+        state = cluster.state(topic, 0)
+        assert (state["leader"], state["isr"], state["leader_epoch"]) == (others[0], others, 1)
+        cluster.delete(deleted)
+        cluster.wait_until(lambda: list(cluster.folders(deleted)) == [stopping], "those that run have deleted it")
+        assert cluster.exists(f"/admin/delete_topics/{deleted}")
+        cluster.start(stopping)
+        cluster.wait_until_in_sync(topic)
+        load.wait_for(20)
+    assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 1))
+    cluster.wait_until(lambda: not cluster.exists(f"/brokers/topics/{deleted}"), "the topic is deleted")
+    cluster.wait_until(lambda: not cluster.folders(deleted), "its last folder is deleted")
+    cluster.wait_until_replicas_are_equal(topic, *INTERNAL_TOPICS)
+
+
+@pytest.mark.parametrize("killed", SIDES)
+def test_other_side_succeeds_a_killed_broker_in_every_role(cluster: MixedCluster, topic: str, killed: str) -> None:
+    """A broker is controller, leader and coordinator of a group and of an open transaction when it is killed."""
+    broker_id, successor = LEADING[killed], LEADING[OTHER[killed]]
+    group = cluster.key_coordinated_by(broker_id, f"group-of-{topic}", GROUP)
+    transactional_id = cluster.key_coordinated_by(broker_id, f"copy-of-{topic}")
+    copied = f"{topic}-copied"
+    cluster.make_controller(broker_id)
+    cluster.create(topic, [broker_id, successor, 2], segment_bytes="16384")
+    cluster.create(copied, [broker_id, successor, 2])
+    producer = transactional(cluster, transactional_id)
+    with NumberedLoad(cluster.bootstrap, topic, 1) as load:
+        assert consume(cluster, topic, group, RECORDS) == list(range(RECORDS))
+        producer.begin_transaction()
+        write_with(producer, copied, range(RECORDS), partitions=1)
+        with cluster.halted(2):  # so that it is not elected
+            cluster.kill(broker_id)
+            cluster.end_session(broker_id)
+            cluster.wait_until(lambda: cluster.controller() == successor, "the other side is the controller")
+        assert (cluster.leader(topic), cluster.leader(copied)) == (successor, successor)
+        load.wait_for(20)
+        write_with(producer, copied, range(RECORDS, 2 * RECORDS), partitions=1)
+        producer.commit_transaction(TIMEOUT_S)
+        assert consume(cluster, topic, group, RECORDS) == list(range(RECORDS, 2 * RECORDS))
+        with cluster.admin() as client:
+            assert client.coordinator(group) == client.coordinator(transactional_id, TRANSACTION) == successor
+        cluster.start(broker_id)
+        cluster.wait_until_in_sync(topic, copied)
+        load.wait_for(20)
+    assert_exactly_once(load, read_topic(cluster.bootstrap, topic, 1))
+    committed = read_topic(cluster.bootstrap, copied, 1, isolation="read_committed")
+    assert [number for _, number in committed[0]] == list(range(2 * RECORDS))
+    cluster.wait_until_replicas_are_equal(topic, copied, *INTERNAL_TOPICS)
+
+
+def transactional(cluster: MixedCluster, transactional_id: str) -> Producer:
+    """Return a producer that is ready for its first transaction."""
+    producer = Producer(
+        {**PRODUCER_SETTINGS, "bootstrap.servers": cluster.bootstrap, "transactional.id": transactional_id}
+    )
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def write(cluster: MixedCluster, topic: str, numbers: Iterable[int], *, partitions: int = 3) -> None:
+    write_with(Producer({**PRODUCER_SETTINGS, "bootstrap.servers": cluster.bootstrap}), topic, numbers, partitions)
+
+
+def write_with(producer: Producer, topic: str, numbers: Iterable[int], partitions: int) -> None:
+    """Write number `n` to partition `n % partitions`, and wait for the acknowledgements."""
+    failed: list[object] = []
+    for number in numbers:
+        producer.produce(
+            topic,
+            str(number),
+            partition=number % partitions,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+    assert producer.flush(TIMEOUT_S) == 0
+    assert failed == []
+
+
+def consume(cluster: MixedCluster, topic: str, group: str, count: int) -> list[int]:
+    """Return so many records that a new member of a group reads, and commit their end."""
+    consumer = Consumer(
+        {
+            **CONSUMER_SETTINGS,
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        messages: list[Message] = []
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(messages) < count:
+            assert time.monotonic() < deadline, f"only {len(messages)} of {count} records were read"
+            messages += [it for it in consumer.consume(count - len(messages), 0.1) if it.error() is None]
+        consumer.commit(message=messages[-1], asynchronous=False)
+        return [int(message.value()) for message in messages]
+    finally:
+        consumer.close()
+
+
+def committed_offsets(cluster: MixedCluster, group: str, topic: str, partitions: int) -> dict[int, int]:
+    consumer = Consumer({**CONSUMER_SETTINGS, "bootstrap.servers": cluster.bootstrap, "group.id": group})
+    try:
+        wanted = [TopicPartition(topic, partition) for partition in range(partitions)]
+        return {found.partition: found.offset for found in consumer.committed(wanted, timeout=TIMEOUT_S)}
+    finally:
+        consumer.close()

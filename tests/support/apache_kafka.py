@@ -15,10 +15,12 @@ import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.class_archive import archive_options
 from tests.support.ivy import CACHE, Library, fetch
 from tests.support.java import compiled, java_command
 from tests.support.metadata_probe import is_serving
@@ -170,13 +172,15 @@ class ApacheKafkaProcess(ServerProcess):
         port: int = 0,
         broker_count: int = 1,
         overrides: Mapping[str, str] | None = None,
-        jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
+        jvm_options: Sequence[str] | None = None,
         log_level: str = "WARN",
     ) -> None:
+        """`jvm_options` are those of a quick start if there are none."""
         folder.mkdir(parents=True, exist_ok=True)
         self.log_dir = folder / "data"
         settings = folder / "server.properties"
         replication_factor = str(min(broker_count, 3))
+        options = (*TEST_JVM_OPTIONS, *_archive_options()) if jvm_options is None else jvm_options
 
         def properties(port: int) -> Mapping[str, str]:
             return {
@@ -194,13 +198,28 @@ class ApacheKafkaProcess(ServerProcess):
 
         super().__init__(
             f"Apache Kafka {broker_id}",
-            _command([jars() / "*"], "kafka.Kafka", [str(settings)], options=jvm_options, log_level=log_level),
+            _command([jars() / "*"], "kafka.Kafka", [str(settings)], options=options, log_level=log_level),
             folder / "kafka.log",
             lambda port: is_serving(port, broker_count),
             settings=settings,
             properties=properties,
             port=port,
         )
+
+
+@cache
+def _archive_options() -> tuple[str, ...]:
+    """Return the options for an archive of the classes that a starting broker has loaded."""
+
+    def run(option: str) -> None:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            ZooKeeperProcess(Path(folder) / "zookeeper") as zookeeper,
+            ApacheKafkaProcess(Path(folder) / "broker", zookeeper.connect, jvm_options=(*TEST_JVM_OPTIONS, option)),
+        ):
+            pass
+
+    return tuple(archive_options(f"apache-kafka-{VERSION}", sorted(jars().glob("*.jar")), CACHE / "archives", run))
 
 
 @contextmanager
@@ -210,7 +229,7 @@ def apache_kafka(
     broker_count: int = 1,
     first_port: int | None = None,
     overrides: Mapping[str, str] | None = None,
-    jvm_options: Sequence[str] = TEST_JVM_OPTIONS,
+    jvm_options: Sequence[str] | None = None,
     log_level: str = "WARN",
 ) -> Iterator[list[ApacheKafkaProcess]]:
     """Run ZooKeeper and that many brokers: all are ready on entry and stopped on exit."""
