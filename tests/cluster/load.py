@@ -95,6 +95,10 @@ class NumberedLoad:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        self.stop(kind)
+
+    def stop(self, kind: type[BaseException] | None = None) -> None:
+        """End the production; without an error `kind`, every record must be acknowledged."""
         self._is_stopped.set()
         self._thread.join()
         left = self._producer.flush(FLUSH_TIMEOUT_S if kind is None else 1.0)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Self
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from protocol.errors import KafkaError
 from tests.cluster.conftest import PARTITIONS
+from tests.cluster.group_reader import GroupReader
 from tests.cluster.load import CONSUMER_SETTINGS, NumberedLoad, read_topic
 from tests.support.cluster import Cluster
 from tools.client.admin_client import AdminClient
@@ -22,71 +21,6 @@ DEADLINE_S = 60.0
 DUPLICATES_MAX = 1_000
 """Of a rolling restart of consumers (RV-6)."""
 OFFSETS_TOPIC = "__consumer_offsets"
-
-
-class GroupReader:
-    """A member of a group in a thread: consumes and commits synchronously until the end of the block."""
-
-    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
-        self.numbers: list[int] = []
-        self.committed: dict[int, int] = {}
-        """The highest offset by partition whose commit succeeded."""
-        self.went_back: list[str] = []
-        """Assignments that begin below an offset that this member has committed."""
-        self._topic = topic
-        self._consumer = Consumer(
-            {
-                **CONSUMER_SETTINGS,
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": 6_000,
-                "heartbeat.interval.ms": 500,
-            }
-        )
-        self._is_stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._is_stopped.set()
-        self._thread.join()
-
-    def wait_for(self, count: int) -> None:
-        """Wait for so many more records."""
-        wanted, deadline = len(self.numbers) + count, time.monotonic() + DEADLINE_S
-        while len(self.numbers) < wanted:
-            assert time.monotonic() < deadline, f"only {len(self.numbers)} of {wanted} records were consumed"
-            time.sleep(0.01)
-
-    def _run(self) -> None:
-        self._consumer.subscribe([self._topic])
-        try:
-            while not self._is_stopped.is_set():
-                messages = [it for it in self._consumer.consume(100, 0.1) if it.error() is None]
-                for message in messages:
-                    self._check_position(message.partition(), message.offset())
-                    self.numbers.append(int(message.value()))
-                if messages:
-                    self._commit({it.partition(): it.offset() + 1 for it in messages})
-        finally:
-            self._consumer.close()
-
-    def _check_position(self, partition: int, offset: int) -> None:
-        if offset < self.committed.get(partition, 0):
-            self.went_back.append(f"offset {offset} of partition {partition} after {self.committed[partition]}")
-
-    def _commit(self, positions: dict[int, int]) -> None:
-        offsets = [TopicPartition(self._topic, partition, offset) for partition, offset in positions.items()]
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException:
-            return  # it is not known whether the coordinator has stored it; the next commit is higher
-        self.committed.update(positions)
 
 
 def coordinator(cluster: Cluster, group: str) -> int:
@@ -144,10 +78,7 @@ def test_positions_are_kept_and_everything_is_consumed(
             failure(cluster, group, reader)
             cluster.heal(topic, OFFSETS_TOPIC)
             reader.wait_for(50)
-        deadline = time.monotonic() + DEADLINE_S
-        while not set(reader.numbers) >= load.acknowledged.keys():
-            assert time.monotonic() < deadline, "acknowledged records were not consumed"
-            time.sleep(0.05)
+        reader.wait_for_all(load.acknowledged)
     assert reader.went_back == []
     assert committed_offsets(cluster, group, topic) == {
         partition: len(pairs) for partition, pairs in read_topic(cluster.bootstrap, topic, PARTITIONS).items()

@@ -52,8 +52,8 @@ from tools.client.admin_client import TRANSACTION, AdminClient, raise_for
 from tools.client.bootstrap import Endpoint
 
 MILENA, KAFKA = "milena", "kafka"
-BROKERS: Mapping[str, tuple[int, ...]] = {MILENA: (1, 2), KAFKA: (3,)}
-"""The brokers of each side. Milena has two, so that one of them can fail and the other has another role."""
+SIDES: Mapping[int, str] = {1: MILENA, 2: MILENA, 3: KAFKA}
+"""Milena has two brokers, so that one of them can fail and the other has another role."""
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 TIMEOUT_MS = 30_000
@@ -72,8 +72,8 @@ _LEVEL = re.compile(r"\b(WARN|ERROR|FATAL)\b")
 class MixedCluster(Cluster):
     """Three brokers; a context manager that starts and stops all."""
 
-    def __init__(self, folder: Path, coordination: Coordination) -> None:
-        self.side_of = {broker_id: side for side, ids in BROKERS.items() for broker_id in ids}
+    def __init__(self, folder: Path, coordination: Coordination, sides: Mapping[int, str] = SIDES) -> None:
+        self.side_of = dict(sides)
         self._read: dict[Path, int] = {}
         super().__init__(folder, len(self.side_of), SETTINGS, self._new_of_its_side, coordination=coordination)
 

@@ -9,6 +9,9 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -19,6 +22,8 @@ from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
+from tests.cluster.copier import BATCH, Copier
+from tests.cluster.group_reader import GroupReader
 from tests.cluster.load import (
     CONSUMER_SETTINGS,
     PRODUCER_SETTINGS,
@@ -55,9 +60,14 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCl
             coordination_in_memory() as coordination,
             MixedCluster(tmp_path_factory.mktemp("mixed"), coordination) as running,
         ):
-            for internal in INTERNAL_TOPICS:
-                running.create(internal, *2 * INTERNAL_REPLICAS, cleanup_policy="compact", min_insync_replicas="1")
+            create_internal_topics(running)
             yield running
+
+
+def create_internal_topics(cluster: MixedCluster) -> None:
+    """Create them before a broker does, with replicas that are known."""
+    for internal in INTERNAL_TOPICS:
+        cluster.create(internal, *2 * INTERNAL_REPLICAS, cleanup_policy="compact", min_insync_replicas="1")
 
 
 @pytest.fixture
@@ -312,6 +322,100 @@ def test_other_side_succeeds_a_killed_broker_in_every_role(cluster: MixedCluster
     committed = read_topic(cluster.bootstrap, copied, 1, isolation="read_committed")
     assert [number for _, number in committed[0]] == list(range(2 * RECORDS))
     cluster.wait_until_replicas_are_equal(topic, copied, *INTERNAL_TOPICS)
+
+
+def test_brokers_are_replaced_by_those_of_the_other_side_and_back(cluster: MixedCluster, topic: str) -> None:
+    """Under load, on their data directories and ports; one of each side is killed."""
+    with Load(cluster, topic) as load:
+        for broker_id, is_killed in ((3, True), (3, False), (1, True), (1, False)):
+            load.replace(broker_id, kill=is_killed)
+    load.check()
+
+
+@pytest.mark.soak
+def test_three_brokers_of_kafka_are_replaced_and_return(tmp_path: Path, topic: str) -> None:
+    """One by one, and each broker that has been replaced or not is killed in between."""
+    with (
+        skip_when_unavailable(),
+        coordination_in_memory() as coordination,
+        MixedCluster(tmp_path, coordination, dict.fromkeys((1, 2, 3), KAFKA)) as cluster,
+    ):
+        create_internal_topics(cluster)
+        with Load(cluster, topic) as load:
+            for direction in range(4):
+                for broker_id in cluster.brokers:
+                    load.replace(broker_id, kill=direction >= 2)
+                    load.kill_and_restart(broker_id % 3 + 1)
+        assert set(cluster.side_of.values()) == {KAFKA}
+        load.check()
+
+
+class Load:
+    """An idempotent producer, a group and a program that copies in transactions, during the block."""
+
+    def __init__(self, cluster: MixedCluster, topic: str) -> None:
+        self._cluster = cluster
+        self._topic, self._copied = topic, f"{topic}-copied"
+        for name in (self._topic, self._copied):
+            cluster.create(name, [1, 2, 3], [2, 3, 1], [3, 1, 2], segment_bytes="65536")
+        self._producer = NumberedLoad(cluster.bootstrap, topic, 3, rate=100, settings={"max.in.flight": 1})
+        self._group = GroupReader(cluster.bootstrap, f"group-of-{topic}", topic)
+        self._copier = Copier(cluster.bootstrap, topic, self._copied, f"copy-of-{topic}", 3)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as entered:
+            entered.enter_context(self._copier)
+            entered.enter_context(self._group)
+            entered.enter_context(self._producer)
+            self.show_progress()
+            self._undo = entered.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        with ExitStack() as last:
+            last.push(self._undo)
+            if kind is None:
+                self._producer.stop()
+                self._copier.run(self._producer.sent)
+                self._group.wait_for_all(self._producer.acknowledged)
+
+    def show_progress(self) -> None:
+        """Wait until each of the three has done something more."""
+        self._producer.wait_for(20)
+        self._copier.run(self._copier.copied + BATCH)
+        self._group.wait_for(20)
+
+    def replace(self, broker_id: int, *, kill: bool) -> None:
+        """Replace a broker while the load goes on, and wait until everything is in sync."""
+        if kill:
+            self._cluster.kill(broker_id)
+            self._cluster.end_session(broker_id)
+        else:
+            self._cluster.brokers[broker_id].stop()
+        self._cluster.replace(broker_id)
+        self._settle()
+
+    def kill_and_restart(self, broker_id: int) -> None:
+        """Kill a broker while the load goes on, start it again, and wait until everything is in sync."""
+        self._cluster.kill(broker_id)
+        self._cluster.end_session(broker_id)
+        self.show_progress()
+        self._cluster.start(broker_id)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._cluster.wait_until_in_sync(self._topic, self._copied, *INTERNAL_TOPICS)
+        self._cluster.elect_preferred(self._topic, self._copied, *INTERNAL_TOPICS)
+        self.show_progress()
+
+    def check(self) -> None:
+        """After the block: nothing is lost or repeated, and the replicas are equal."""
+        bootstrap = self._cluster.bootstrap
+        assert_exactly_once(self._producer, read_topic(bootstrap, self._topic, 3))
+        committed = read_topic(bootstrap, self._copied, 3, isolation="read_committed")
+        assert numbers_of(committed) == list(range(self._producer.sent))
+        assert self._group.went_back == []
+        self._cluster.wait_until_replicas_are_equal(self._topic, self._copied, *INTERNAL_TOPICS)
 
 
 def transactional(cluster: MixedCluster, transactional_id: str) -> Producer:
