@@ -364,9 +364,13 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes | None) -> int:
-    """Return the controller's broker id."""
+    """Return the controller's broker id. A controller of KRaft, which leads during a migration, is undecodable."""
     with _decoding(CONTROLLER):
-        return _parse(data).integer("brokerid", within=_LEADERS)
+        controller = _parse(data)
+        broker_id = controller.integer("brokerid", within=_LEADERS)
+        if controller.integer("kraftControllerEpoch", -1) >= 0:
+            raise Undecodable(f"{broker_id} is a controller of KRaft, which this broker cannot follow")
+        return broker_id
 
 
 def encode_controller_epoch(epoch: int) -> bytes:

@@ -56,7 +56,7 @@ R = TypeVar("R", LeaderAndIsrRequest, StopReplicaRequest)
 
 
 class ControlFence:
-    """Rejects control requests of replaced controllers, and those for an earlier registration of this broker.
+    """Rejects control requests of replaced controllers and of KRaft, and those for an earlier start of this broker.
 
     All three kinds of requests share the highest controller epoch seen. A broker epoch above this broker's is accepted:
     the controller may learn of a new registration before this broker does (KIP-380).
@@ -68,6 +68,14 @@ class ControlFence:
 
     def admit(self, request: ControlRequest) -> ErrorCode:
         """Return NONE if `request` may be applied, and reject older controllers from then on; else return its error."""
+        if request.is_kraft_controller:
+            # Its epochs are of another kind, and its registrations are not those in ZooKeeper.
+            logger.error(
+                "refusing a %s of controller %d, which is of KRaft: this broker has its metadata in ZooKeeper alone",
+                type(request).__name__,
+                request.controller_id,
+            )
+            return ErrorCode.INVALID_REQUEST
         if request.broker_epoch != UNKNOWN_BROKER_EPOCH and request.broker_epoch < self._broker_epoch():
             error = ErrorCode.STALE_BROKER_EPOCH
         elif request.controller_epoch < self._controller_epoch:

@@ -159,6 +159,16 @@ def test_registration_without_a_plaintext_listener_is_decoded() -> None:
     assert "rack" not in members
 
 
+def test_registration_of_an_unknown_version_is_refused_by_name() -> None:
+    with pytest.raises(Undecodable, match=r"^/brokers/ids/7: version 6, expected 1 to 5$"):
+        paths.decode_broker(7, b'{"version":6,"endpoints":["PLAINTEXT://a:1"]}', 3)
+
+
+def test_controller_of_kraft_is_refused_by_name() -> None:
+    with pytest.raises(Undecodable, match=r"^/controller: 3000 is a controller of KRaft"):
+        paths.decode_controller(b'{"version":2,"brokerid":3000,"timestamp":"5","kraftControllerEpoch":0}')
+
+
 @pytest.mark.parametrize(
     "node",
     [b'{"version":1,"partitions":{"0":[1,2]}}', b'{"version":2,"partitions":{"0":[1,2]},"adding_replicas":{}}'],

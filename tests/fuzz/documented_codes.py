@@ -160,6 +160,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     "LeaderAndIsr": {
         # An equal leader epoch is stale as well, and a lower controller epoch after the highest.
         "": "STALE_CONTROLLER_EPOCH",
+        "is_kraft_controller": "INVALID_REQUEST",
         "broker_epoch": "STALE_BROKER_EPOCH",
         "topic_states.topic_name": "INVALID_TOPIC_EXCEPTION",
         "topic_states.topic_id": "INCONSISTENT_TOPIC_ID",
@@ -172,6 +173,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     },
     "StopReplica": {
         "": "STALE_CONTROLLER_EPOCH",
+        "is_kraft_controller": "INVALID_REQUEST",
         "broker_epoch": "STALE_BROKER_EPOCH",
         "topic_states.topic_name": "INVALID_TOPIC_EXCEPTION",
         "topic_states.partition_states.partition_index": "INVALID_TOPIC_EXCEPTION",
@@ -182,6 +184,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     },
     "UpdateMetadata": {
         "": "STALE_CONTROLLER_EPOCH",
+        "is_kraft_controller": "INVALID_REQUEST",
         "broker_epoch": "STALE_BROKER_EPOCH",
         "live_brokers.endpoints.security_protocol": "INVALID_REQUEST",
     },

@@ -87,10 +87,18 @@ class Door:
         self.counts_read: list[list[str]] = []
         self.leader_epoch = 0
 
-    async def send(self, kind: type[ControlRequest], controller_epoch: int, broker_epoch: int = OWN_EPOCH) -> ErrorCode:
+    async def send(
+        self,
+        kind: type[ControlRequest],
+        controller_epoch: int,
+        broker_epoch: int = OWN_EPOCH,
+        *,
+        is_of_kraft: bool = False,
+    ) -> ErrorCode:
         """A request about t-0 that changes something, if it is applied; the error of the whole response."""
         self.leader_epoch += 1
         request = self._request(kind)
+        request.is_kraft_controller = is_of_kraft
         request.controller_epoch, request.broker_epoch = controller_epoch, broker_epoch
         before = self._state()
         response = await self.door.submit(request)
@@ -166,6 +174,16 @@ KINDS = [LeaderAndIsrRequest, UpdateMetadataRequest, StopReplicaRequest]
 @pytest.mark.parametrize("kind", KINDS)
 async def test_request_of_a_replaced_controller_changes_nothing(door: Door, kind: type[ControlRequest]) -> None:
     assert await door.send(kind, 4) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert await door.send(kind, 5) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_request_of_a_controller_of_kraft_is_refused_by_name(
+    door: Door, kind: type[ControlRequest], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And its epoch fences no controller."""
+    assert await door.send(kind, 9, is_of_kraft=True) == ErrorCode.INVALID_REQUEST
+    assert f"refusing a {kind.__name__} of controller 3, which is of KRaft" in caplog.text
     assert await door.send(kind, 5) == ErrorCode.NONE
 
 
