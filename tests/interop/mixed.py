@@ -18,6 +18,13 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from protocol.errors import ErrorCode
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    OpData,
+)
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -62,11 +69,26 @@ SETTINGS: Mapping[str, str] = {
     "zookeeper.session.timeout.ms": "20000",
     "replica.lag.time.max.ms": "1000",
     "replica.fetch.wait.max.ms": "100",
+    # A leader of Kafka asks the controller that it knew last, which a test may have halted since.
+    "controller.socket.timeout.ms": "3000",
     "replica.high.watermark.checkpoint.interval.ms": "200",
     "transaction.state.log.num.partitions": "6",
     "offsets.topic.num.partitions": "6",
 }
-_LEVEL = re.compile(r"\b(WARN|ERROR|FATAL)\b")
+SECURED: Mapping[str, str] = {
+    # Clients without a login, and the brokers, may do everything; users may do what ACLs allow.
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+}
+_COMPLAINT = re.compile(
+    r"traceback|unexpected|unhandled|uncaught|unsupported|malformed|corrupt|inconsistent|cannot be decoded"
+    r"|schemaexception|\binvalid|out of order",
+    re.IGNORECASE,
+)
 
 
 class MixedCluster(Cluster):
@@ -78,9 +100,15 @@ class MixedCluster(Cluster):
         super().__init__(folder, len(self.side_of), SETTINGS, self._new_of_its_side, coordination=coordination)
 
     def _new_of_its_side(self, broker_id: int, folder: Path, connect: str, settings: Mapping[str, str]) -> Broker:
+        secured = {
+            **settings,
+            **SECURED,
+            "listeners": "PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:0",
+            "broker.rack": f"rack-{broker_id}",
+        }
         if self.side_of[broker_id] == MILENA:
-            return milena_broker(broker_id, folder, connect, settings)
-        return ApacheKafkaProcess(folder, connect, broker_id=broker_id, overrides=settings, log_level="INFO")
+            return milena_broker(broker_id, folder, connect, secured)
+        return ApacheKafkaProcess(folder, connect, broker_id=broker_id, overrides=secured, log_level="INFO")
 
     @contextmanager
     def nodes(self) -> Iterator[KazooClient]:
@@ -102,6 +130,13 @@ class MixedCluster(Cluster):
         endpoints = [Endpoint("127.0.0.1", self.brokers[broker_id].port) for broker_id in broker_ids]
         with AdminClient(endpoints, timeout_ms=TIMEOUT_MS) as client:
             yield client
+
+    def login_address(self, broker_id: int) -> str:
+        """Return the address of a broker's listener for users, from its registration."""
+        with self.nodes() as client:
+            registration = json.loads(client.get(f"/brokers/ids/{broker_id}")[0])
+        (url,) = (it for it in registration["endpoints"] if it.startswith("SASL_PLAINTEXT://"))
+        return str(url.removeprefix("SASL_PLAINTEXT://"))
 
     # -- roles ------------------------------------------------------------------------------------------------------
 
@@ -156,6 +191,20 @@ class MixedCluster(Cluster):
                     client.delete("/controller")
             with suppress(NoNodeError):
                 client.delete(f"/brokers/ids/{broker_id}")
+
+    def set_quota(self, client_id: str, **rates: float) -> None:
+        """Set the quotas of a client, or remove that of production."""
+        operations = [OpData(key=key, value=rate, remove=False) for key, rate in rates.items()]
+        entry = EntryData(
+            entity=[EntityData(entity_type="client-id", entity_name=client_id)],
+            ops=operations or [OpData(key="producer_byte_rate", value=0.0, remove=True)],
+        )
+        request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
+        with self.admin() as client:
+            (result,) = client.call_controller(
+                request, AlterClientQuotasResponse, lambda response: [response.entries[0].error_code]
+            ).entries
+        raise_for(result.error_code, result.error_message)
 
     def add_partition(self, topic: str, replicas: Sequence[int]) -> None:
         """Add a partition with these replicas, and wait until they are in sync."""
@@ -272,6 +321,11 @@ class MixedCluster(Cluster):
         with self.nodes() as client:
             return client.exists(path) is not None
 
+    def racks(self, broker_id: int) -> dict[int, str | None]:
+        """Return the racks of all brokers as a broker knows them."""
+        with self.admin_of(broker_id) as client:
+            return {broker.node_id: broker.rack for broker in client.metadata([]).brokers}
+
     def topic_id(self, topic: str, broker_id: int) -> str:
         """Return the id of a topic as a broker knows it, in the form of its node."""
         with self.admin_of(broker_id) as client:
@@ -326,11 +380,14 @@ class MixedCluster(Cluster):
     # -- logs -------------------------------------------------------------------------------------------------------
 
     def new_complaints(self) -> list[str]:
-        """Return the warnings and errors that the brokers have logged since the last call."""
+        """Return what the brokers have logged since the last call about requests, nodes or files of each other.
+
+        That others are down, or know of an election earlier or later, is no complaint.
+        """
         found = []
         for broker in self.brokers.values():
             assert isinstance(broker, ApacheKafkaProcess | BrokerProcess)
             lines = broker.log.read_text(errors="replace").splitlines()
-            found += [f"{broker.name}: {it}" for it in lines[self._read.get(broker.log, 0) :] if _LEVEL.search(it)]
+            found += [f"{broker.name}: {it}" for it in lines[self._read.get(broker.log, 0) :] if _COMPLAINT.search(it)]
             self._read[broker.log] = len(lines)
         return found

@@ -8,13 +8,27 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from confluent_kafka.admin import AdminClient as ConfluentAdmin
 
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -71,10 +85,12 @@ def create_internal_topics(cluster: MixedCluster) -> None:
 
 
 @pytest.fixture
-def cluster(shared_cluster: MixedCluster) -> MixedCluster:
+def cluster(shared_cluster: MixedCluster) -> Iterator[MixedCluster]:
+    """All brokers run, and no broker logs during the test that it does not understand another."""
     shared_cluster.heal(*INTERNAL_TOPICS)
     shared_cluster.elect_preferred(*INTERNAL_TOPICS)
-    return shared_cluster
+    yield shared_cluster
+    assert shared_cluster.new_complaints() == []
 
 
 @pytest.fixture
@@ -112,6 +128,7 @@ def test_controller_administers_topics_of_both_sides(cluster: MixedCluster, topi
         node = json.loads(client.get(f"/brokers/topics/{topic}")[0])
         epoch = int(client.get("/controller_epoch")[0])
     assert {cluster.topic_id(topic, broker_id) for broker_id in cluster.brokers} == {node["topic_id"]}
+    assert all(cluster.racks(it) == {number: f"rack-{number}" for number in (1, 2, 3)} for it in cluster.brokers)
     state = {"version": 1, "leader_epoch": 0, "controller_epoch": epoch}
     assert cluster.state(topic, 0) == {**state, "leader": 1, "isr": [1, 3]}
     assert cluster.state(topic, 1) == {**state, "leader": 3, "isr": [3, 1]}
@@ -322,6 +339,65 @@ def test_other_side_succeeds_a_killed_broker_in_every_role(cluster: MixedCluster
     committed = read_topic(cluster.bootstrap, copied, 1, isolation="read_committed")
     assert [number for _, number in committed[0]] == list(range(2 * RECORDS))
     cluster.wait_until_replicas_are_equal(topic, copied, *INTERNAL_TOPICS)
+
+
+@pytest.mark.parametrize("controller", SIDES)
+def test_settings_that_one_side_changes_hold_at_the_other(cluster: MixedCluster, topic: str, controller: str) -> None:
+    """A topic's configuration, a client's quota, a user with a password, and the permission of the user."""
+    cluster.make_controller(CONTROLLING[controller])
+    leading = LEADING[OTHER[controller]]
+    user, password = f"user-of-{topic}", "of a user"
+    cluster.create(topic, [leading], min_insync_replicas="1")
+    admin = ConfluentAdmin({"bootstrap.servers": cluster.brokers[CONTROLLING[controller]].bootstrap, "log_level": 2})
+    limit = ConfigEntry("max.message.bytes", "500", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[limit])
+    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    known = UserScramCredentialUpsertion(user, credential, password.encode())
+    allowed = AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*", AclOperation.WRITE,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
+    login = {
+        **PRODUCER_SETTINGS,
+        "bootstrap.servers": cluster.login_address(leading),
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+    for changes in (
+        admin.incremental_alter_configs([resource]),
+        admin.alter_user_scram_credentials([known]),
+    ):
+        for change in changes.values():
+            change.result(TIMEOUT_S)
+    cluster.set_quota("wire-client", producer_byte_rate=1.0)
+
+    cluster.wait_until(lambda: refusal(login, topic) == KafkaError.TOPIC_AUTHORIZATION_FAILED, "the user may log in")
+    for change in admin.create_acls([allowed]).values():
+        change.result(TIMEOUT_S)
+    cluster.wait_until(lambda: refusal(login, topic) is None, "the user may write")
+    cluster.wait_until(
+        lambda: refusal(login, topic, bytes(1000)) == KafkaError.MSG_SIZE_TOO_LARGE, "the topic refuses large records"
+    )
+    batch = build_batch([RecordData(int(time.time() * 1000), None, bytes(200))])
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])]
+    with WireClient(cluster.brokers[leading].port) as client:
+        cluster.wait_until(
+            lambda: client.ask(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=data), 9).throttle_time_ms > 0,
+            "the client is throttled",
+        )
+    cluster.set_quota("wire-client")
+
+
+def refusal(settings: Mapping[str, object], topic: str, value: bytes = b"0") -> int | None:
+    """Return the code of the error with which a record is refused, None if it is written."""
+    codes: list[int] = []
+    producer = Producer(dict(settings))
+    producer.produce(topic, value, on_delivery=lambda error, _: codes.append(error.code()) if error else None)
+    if producer.flush(TIMEOUT_S):
+        return KafkaError._TIMED_OUT
+    return codes[0] if codes else None
 
 
 def test_brokers_are_replaced_by_those_of_the_other_side_and_back(cluster: MixedCluster, topic: str) -> None:

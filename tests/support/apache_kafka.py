@@ -175,7 +175,10 @@ class ApacheKafkaProcess(ServerProcess):
         jvm_options: Sequence[str] | None = None,
         log_level: str = "WARN",
     ) -> None:
-        """`jvm_options` are those of a quick start if there are none."""
+        """`jvm_options` are those of a quick start if there are none.
+
+        `{port}` in an override is the broker's port, 0 until it is known.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.log_dir = folder / "data"
         settings = folder / "server.properties"
@@ -193,7 +196,7 @@ class ApacheKafkaProcess(ServerProcess):
                 "transaction.state.log.min.isr": "1",
                 "group.initial.rebalance.delay.ms": "0",
                 "group.min.session.timeout.ms": "1000",
-                **(overrides or {}),
+                **{key: value.replace("{port}", str(port)) for key, value in (overrides or {}).items()},
             }
 
         super().__init__(

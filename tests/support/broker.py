@@ -38,7 +38,10 @@ class BrokerProcess(ServerProcess):
         command: Callable[[Path], Sequence[str]] = server_command,
         descriptors_max: int | None = None,
     ) -> None:
-        """`descriptors_max` is its hard limit of file descriptors; None for that of this process."""
+        """`descriptors_max` is its hard limit of file descriptors; None for that of this process.
+
+        `{port}` in an override is the broker's port, 0 until it is known.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.log_dir = folder / "data"
@@ -56,7 +59,7 @@ class BrokerProcess(ServerProcess):
                 "transaction.state.log.min.isr": "1",
                 "group.initial.rebalance.delay.ms": "0",
                 "group.min.session.timeout.ms": "1000",
-                **self.overrides,
+                **{key: value.replace("{port}", str(port)) for key, value in self.overrides.items()},
             }
 
         limited = [] if descriptors_max is None else ["sh", "-c", f'ulimit -n {descriptors_max}; exec "$@"', "sh"]
