@@ -1,6 +1,6 @@
 """The table of APIs that this broker serves: API key -> handler module.
 
-Owns which APIs are served, not what they do. ApiVersions advertises exactly these; docs/not-yet.md lists the others. A
+Owns which APIs are served, not what they do: all whose messages are declared. ApiVersions advertises exactly these. A
 handler module has the name of the module of its messages.
 """
 
@@ -11,13 +11,8 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 
 from protocol.api import APIS
-from protocol.api_key import ApiKey
 
-NOT_SERVED = frozenset({ApiKey.ENVELOPE})
-"""Envelope: brokers send it to each other while they migrate to KRaft (docs/not-yet.md)."""
-
-
-_HANDLERS: Mapping[int, str] = MappingProxyType({key: api.module for key, api in APIS.items() if key not in NOT_SERVED})
+_HANDLERS: Mapping[int, str] = MappingProxyType({key: api.module for key, api in APIS.items()})
 
 
 class _Handlers(Mapping[int, ModuleType]):

@@ -210,6 +210,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "broker_id": "BROKER_ID_NOT_REGISTERED",
         "broker_epoch": "STALE_BROKER_EPOCH",
     },
+    "Envelope": {"": "closed"},  # nothing is forwarded
     "WriteTxnMarkers": {
         "markers.producer_id": "INVALID_REQUEST",
         "markers.producer_epoch": "INVALID_PRODUCER_EPOCH INVALID_REQUEST",

@@ -315,6 +315,7 @@ def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
             ],
         },
         "AllocateProducerIds": {"broker_id": 0, "broker_epoch": known.broker_epoch},
+        "Envelope": {"request_data": b"", "request_principal": None, "client_host_address": b""},
         "DescribeCluster": {"include_cluster_authorized_operations": False},
         "DescribeProducers": {"topics": indexes},
         "DescribeTransactions": {"transactional_ids": [known.transactional_id]},

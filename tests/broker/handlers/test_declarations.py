@@ -19,7 +19,6 @@ NAMES_APIS = {
     "broker/network/sasl/dispatcher.py": "finds the frame that begins a login again",
     "broker/requests/dispatch.py": "responds to an unknown version of ApiVersions before a client knows any",
     "broker/requests/release_gate.py": "responds to an unknown version of ApiVersions before a client knows any",
-    "broker/requests/routes.py": "lists the APIs that are not served",
     "protocol": "declares messages, versions and headers",
 }
 """What may name an API, and why."""
