@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -46,6 +47,7 @@ from tests.cluster.load import (
     numbers_of,
     read_topic,
 )
+from tests.docs.console_blocks import ROOT, blocks, run
 from tests.interop.mixed import INTERNAL_TOPICS, KAFKA, MILENA, MixedCluster
 from tests.support.apache_kafka import jars
 from tests.support.coordination import coordination_in_memory
@@ -60,8 +62,13 @@ LEADING = {MILENA: 1, KAFKA: 3}
 CONTROLLING = {MILENA: 2, KAFKA: 3}
 INTERNAL_REPLICAS = ([1, 3, 2], [3, 1, 2], [2, 3, 1])
 """Of three partitions each: every broker coordinates, and the other side succeeds it."""
+IN_ORDER = {"max.in.flight": 1}
+"""More requests in flight, and a record may exist twice after the election of a leader of Apache Kafka ("Batches behind
+a refused one" in docs/replication.md)."""
 RECORDS = 30
 TIMEOUT_S = 30.0
+
+HANDOVER, PAGE = ROOT / "docs" / "handover.md", ROOT / "docs" / "cluster.md"
 
 _numbers = itertools.count()
 
@@ -97,6 +104,13 @@ def cluster(shared_cluster: MixedCluster) -> Iterator[MixedCluster]:
 def topic() -> str:
     """The name of a topic that does not exist."""
     return f"numbers-{next(_numbers)}"
+
+
+def test_every_row_of_the_documented_table_has_its_test() -> None:
+    section = PAGE.read_text().split("\n## Brokers of Apache Kafka in the same cluster\n")[1].split("\n## ")[0]
+    rows = re.findall(r"`(test_\w+)` \|$", section, re.MULTILINE)
+    assert len(rows) > 10
+    assert set(rows) <= globals().keys()
 
 
 @pytest.mark.parametrize("controller", SIDES)
@@ -434,7 +448,7 @@ class Load:
         self._topic, self._copied = topic, f"{topic}-copied"
         for name in (self._topic, self._copied):
             cluster.create(name, [1, 2, 3], [2, 3, 1], [3, 1, 2], segment_bytes="65536")
-        self._producer = NumberedLoad(cluster.bootstrap, topic, 3, rate=100, settings={"max.in.flight": 1})
+        self._producer = NumberedLoad(cluster.bootstrap, topic, 3, rate=50, settings=IN_ORDER)
         self._group = GroupReader(cluster.bootstrap, f"group-of-{topic}", topic)
         self._copier = Copier(cluster.bootstrap, topic, self._copied, f"copy-of-{topic}", 3)
 
@@ -462,13 +476,24 @@ class Load:
         self._group.wait_for(20)
 
     def replace(self, broker_id: int, *, kill: bool) -> None:
-        """Replace a broker while the load goes on, and wait until everything is in sync."""
+        """Replace a broker while the load goes on, and wait until everything is in sync.
+
+        Without `kill` by the commands of the documentation.
+        """
         if kill:
             self._cluster.kill(broker_id)
             self._cluster.end_session(broker_id)
+            self._cluster.replace(broker_id)
         else:
-            self._cluster.brokers[broker_id].stop()
-        self._cluster.replace(broker_id)
+            ((*commands,),) = blocks(HANDOVER.read_text().split("\n## Broker by broker\n")[1].split("\n## ")[0])
+            for command, _ in commands:
+                if command.startswith("bin/kafka-server-stop"):
+                    self._cluster.brokers[broker_id].stop()
+                elif command.startswith("bin/kafka-server-start"):
+                    self._cluster.replace(broker_id)
+                else:
+                    printed = run(command.replace("localhost:9092", self._cluster.bootstrap), ROOT, {})
+                    assert "--describe" not in command or printed == ""
         self._settle()
 
     def kill_and_restart(self, broker_id: int) -> None:
