@@ -247,6 +247,35 @@ def stop_leader(subject: ClusterSubject, scale: Scale) -> Values:
         return {"longest gap": producer.longest_gap_s * 1000}
 
 
+def replace_brokers(subject: ClusterSubject, scale: Scale) -> Values:
+    """Measure the longest gap between acknowledgements of a partition while each broker stops and a new process comes.
+
+    The new process has the data of the old one, as when the brokers of a cluster are replaced one by one.
+    """
+    partitions = scale.count(FAILURE_PARTITIONS)
+    with (
+        subject.topic([ON_EACH[number % 3] for number in range(partitions)]) as topic,
+        closing(RetryingProducer(subject, topic, partitions, batch_of_one(SMALL_VALUE, now_ms()))) as producer,
+    ):
+        producer.until_all_acknowledged_since(time.perf_counter())
+        machine.settle()
+        for _ in range(5):
+            producer.round()
+        producer.forget_gaps()
+
+        def replace_all() -> None:
+            for broker_id in subject.cluster.brokers:
+                subject.cluster.restart(broker_id)
+                subject.cluster.wait_until_in_sync(topic)
+
+        replacing = threading.Thread(target=replace_all)
+        replacing.start()
+        while replacing.is_alive():
+            producer.round()
+        producer.until_all_acknowledged_since(time.perf_counter())
+        return {"longest gap": producer.longest_gap_s * 1000}
+
+
 def fail_controller(subject: ClusterSubject, scale: Scale) -> Values:
     """Measure the time from kill -9 of the controller until all others have heard of the next, less the session."""
     partitions = scale.count(FAILOVER_PARTITIONS)
@@ -357,6 +386,13 @@ CASES = (
         f"stop of the leader of {FAILURE_PARTITIONS} partitions",
         (Measure("longest gap", "ms", LOWER, times(0.5)),),
         on_cluster=stop_leader,
+        rounds_max=3,
+    ),
+    Case(
+        "cluster-replace",
+        f"rolling replacement of three brokers, {FAILURE_PARTITIONS} partitions",
+        (Measure("longest gap", "ms", LOWER, times(1.0)),),
+        on_cluster=replace_brokers,
         rounds_max=3,
     ),
     Case(

@@ -53,9 +53,11 @@ def names(measures: tuple[Measure, ...]) -> set[str]:
 def selected(kind: str) -> list[ParameterSet]:
     """Return the cases of a kind. Those that repeat a function with other sizes are soak tests.
 
-    So are those with Spark, which start it for each of their topics, and the figures with their many JVMs.
+    So are those with Spark, which start it for each of their topics, the figures with their many JVMs, and the case
+    that restarts every broker.
     """
-    long_cases, seen, parameters = (*spark_cases.CASES, *figure_cases.CASES), set(), []
+    long_cases = (*spark_cases.CASES, *figure_cases.CASES, *(it for it in CASES if it.name == "cluster-replace"))
+    seen, parameters = set(), []
     for case in CASES:
         if (function := getattr(case, kind)) is not None:
             function = function.func if isinstance(function, partial) else function
