@@ -94,10 +94,24 @@ _COMPLAINT = re.compile(
 class MixedCluster(Cluster):
     """Three brokers; a context manager that starts and stops all."""
 
-    def __init__(self, folder: Path, coordination: Coordination, sides: Mapping[int, str] = SIDES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        coordination: Coordination,
+        sides: Mapping[int, str] = SIDES,
+        protocol: str = "3.9",
+    ) -> None:
+        """`protocol` is the value of `inter.broker.protocol.version`."""
         self.side_of = dict(sides)
+        self.has_topic_ids = tuple(map(int, protocol.split("."))) >= (2, 8)
         self._read: dict[Path, int] = {}
-        super().__init__(folder, len(self.side_of), SETTINGS, self._new_of_its_side, coordination=coordination)
+        super().__init__(
+            folder,
+            len(self.side_of),
+            {**SETTINGS, "inter.broker.protocol.version": protocol},
+            self._new_of_its_side,
+            coordination=coordination,
+        )
 
     def _new_of_its_side(self, broker_id: int, folder: Path, connect: str, settings: Mapping[str, str]) -> Broker:
         secured = {
