@@ -59,7 +59,7 @@ from tools.client.admin_client import TRANSACTION, AdminClient, raise_for
 from tools.client.bootstrap import Endpoint
 
 MILENA, KAFKA = "milena", "kafka"
-SIDES: Mapping[int, str] = {1: MILENA, 2: MILENA, 3: KAFKA}
+SIDE_OF: Mapping[int, str] = {1: MILENA, 2: MILENA, 3: KAFKA}
 """Milena has two brokers, so that one of them can fail and the other has another role."""
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -86,7 +86,7 @@ SECURED: Mapping[str, str] = {
 }
 _COMPLAINT = re.compile(
     r"traceback|unexpected|unhandled|uncaught|unsupported|malformed|corrupt|inconsistent|cannot be decoded"
-    r"|schemaexception|\binvalid|out of order",
+    r"|schemaexception|\binvalid|out of order|unclean shutdown|without a controlled shutdown",
     re.IGNORECASE,
 )
 
@@ -98,7 +98,7 @@ class MixedCluster(Cluster):
         self,
         folder: Path,
         coordination: Coordination,
-        sides: Mapping[int, str] = SIDES,
+        sides: Mapping[int, str] = SIDE_OF,
         protocol: str = "3.9",
     ) -> None:
         """`protocol` is the value of `inter.broker.protocol.version`."""
@@ -396,7 +396,8 @@ class MixedCluster(Cluster):
     def new_complaints(self) -> list[str]:
         """Return what the brokers have logged since the last call about requests, nodes or files of each other.
 
-        That others are down, or know of an election earlier or later, is no complaint.
+        That others are down, or know of an election earlier or later, is no complaint. It is one if a broker stops
+        although the controller has not moved its leaders.
         """
         found = []
         for broker in self.brokers.values():
