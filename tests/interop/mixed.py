@@ -399,10 +399,17 @@ class MixedCluster(Cluster):
         That others are down, or know of an election earlier or later, is no complaint. It is one if a broker stops
         although the controller has not moved its leaders.
         """
-        found = []
-        for broker in self.brokers.values():
-            assert isinstance(broker, ApacheKafkaProcess | BrokerProcess)
-            lines = broker.log.read_text(errors="replace").splitlines()
-            found += [f"{broker.name}: {it}" for it in lines[self._read.get(broker.log, 0) :] if _COMPLAINT.search(it)]
-            self._read[broker.log] = len(lines)
-        return found
+        return [
+            f"broker {broker_id}: {line}"
+            for broker_id in self.brokers
+            for line in self.new_lines(broker_id)
+            if _COMPLAINT.search(line)
+        ]
+
+    def new_lines(self, broker_id: int) -> list[str]:
+        """Return the lines that a broker has logged since the last call."""
+        broker = self.brokers[broker_id]
+        assert isinstance(broker, ApacheKafkaProcess | BrokerProcess)
+        lines = broker.log.read_text(errors="replace").splitlines()
+        read, self._read[broker.log] = self._read.get(broker.log, 0), len(lines)
+        return lines[read:]

@@ -9,10 +9,12 @@ import itertools
 import json
 import re
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -70,7 +72,7 @@ TIMEOUT_S = 30.0
 
 PROTOCOLS = ("3.9", pytest.param("2.6", marks=pytest.mark.soak))
 """With 2.6, leaders write the ISR into ZooKeeper, and brokers know no topic ids."""
-NO_TOPIC_ID = "A" * 22
+NO_TOPIC_ID, FOREIGN_TOPIC_ID = "A" * 22, "Zm9yZWlnbi10b3BpYy1pZA"
 HANDOVER, PAGE = ROOT / "docs" / "handover.md", ROOT / "docs" / "cluster.md"
 
 _numbers = itertools.count()
@@ -358,6 +360,36 @@ def test_other_side_succeeds_a_killed_broker_in_every_role(cluster: MixedCluster
     committed = read_topic(cluster.bootstrap, copied, 1, isolation="read_committed")
     assert [number for _, number in committed[0]] == list(range(2 * RECORDS))
     cluster.wait_until_replicas_are_equal(topic, copied, *INTERNAL_TOPICS)
+
+
+@pytest.mark.soak  # tests/broker/replica/test_manager.py has the rule
+@pytest.mark.parametrize("side", SIDES)
+def test_replica_of_another_topic_id_is_not_served(shared_cluster: MixedCluster, topic: str, side: str) -> None:
+    """The brokers disagree on the id of a topic. Kafka refuses it, Milena keeps the replica under another name."""
+    cluster, broker_id, leader = shared_cluster, LEADING[side], LEADING[OTHER[side]]
+    if not cluster.has_topic_ids:
+        pytest.skip("brokers learn no topic ids by the protocol of 2.6")
+    cluster.heal(*INTERNAL_TOPICS)
+    cluster.create(topic, [leader, broker_id], min_insync_replicas="1")
+    broker, own = cluster.brokers[broker_id], cluster.topic_id(topic, leader)
+    metadata = broker.log_dir / f"{topic}-0" / "partition.metadata"
+    broker.stop()
+    metadata.write_text(metadata.read_text().replace(own, FOREIGN_TOPIC_ID))
+    cluster.start(broker_id)
+    named = {KAFKA: FOREIGN_TOPIC_ID, MILENA: str(UUID(bytes=urlsafe_b64decode(f"{FOREIGN_TOPIC_ID}==")))}
+    cluster.wait_until(
+        lambda: any(topic in it and named[side] in it for it in cluster.new_lines(broker_id)), "the id is named"
+    )
+    write(cluster, topic, range(RECORDS), partitions=1)
+    if side == MILENA:
+        assert len(list(broker.log_dir.glob(f"{topic}-0.*-stray"))) == 1
+    else:
+        assert cluster.partitions(topic)[0][2] == [leader]
+        broker.stop()
+        metadata.write_text(metadata.read_text().replace(FOREIGN_TOPIC_ID, own))
+        cluster.start(broker_id)
+    cluster.wait_until_replicas_are_equal(topic)
+    cluster.new_complaints()
 
 
 @pytest.mark.parametrize("controller", SIDES)
