@@ -17,7 +17,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -57,6 +57,7 @@ from tests.support.broker import BrokerProcess
 from tests.support.cluster import Broker, Cluster, Coordination, log_bytes, milena_broker
 from tools.client.admin_client import TRANSACTION, AdminClient, raise_for
 from tools.client.bootstrap import Endpoint
+from tools.client.client_security import client_security
 
 MILENA, KAFKA = "milena", "kafka"
 SIDE_OF: Mapping[int, str] = {1: MILENA, 2: MILENA, 3: KAFKA}
@@ -80,13 +81,14 @@ SECURED: Mapping[str, str] = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:ANONYMOUS",
     "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "delegation.token.secret.key": "of all brokers",
     "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
         "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     ),
 }
 _COMPLAINT = re.compile(
     r"traceback|unexpected|unhandled|uncaught|unsupported|malformed|corrupt|inconsistent|cannot be decoded"
-    r"|schemaexception|\binvalid|out of order|unclean shutdown|without a controlled shutdown",
+    r"|schemaexception|\binvalid(?! credentials)|out of order|unclean shutdown|without a controlled shutdown",
     re.IGNORECASE,
 )
 
@@ -151,6 +153,30 @@ class MixedCluster(Cluster):
             registration = json.loads(client.get(f"/brokers/ids/{broker_id}")[0])
         (url,) = (it for it in registration["endpoints"] if it.startswith("SASL_PLAINTEXT://"))
         return str(url.removeprefix("SASL_PLAINTEXT://"))
+
+    def user(self, broker_id: int, name: str, password: str, *, is_token: bool = False) -> AdminClient:
+        """Return a client that logs in at a broker, by a password or by a token's id and HMAC."""
+        host, port = self.login_address(broker_id).split(":")
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        settings = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": (
+                f'{module} required username="{name}" password="{password}" tokenauth="{str(is_token).lower()}";'
+            ),
+        }
+        return AdminClient([Endpoint(host, int(port))], timeout_ms=TIMEOUT_MS, security=client_security(settings))
+
+    def has_login(self, broker_id: int, name: str, password: str, *, is_token: bool = False) -> bool:
+        """Return whether a broker lets a user in."""
+        try:
+            with self.user(broker_id, name, password, is_token=is_token) as client:
+                client.metadata([])
+        except KafkaError as error:
+            if error.code != ErrorCode.SASL_AUTHENTICATION_FAILED:
+                raise
+            return False
+        return True
 
     # -- roles ------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import time
-from base64 import urlsafe_b64decode
+from base64 import b64encode, urlsafe_b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,6 +35,7 @@ from confluent_kafka.admin import AdminClient as ConfluentAdmin
 
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -55,7 +56,7 @@ from tests.support.apache_kafka import jars
 from tests.support.coordination import coordination_in_memory
 from tests.support.parts import skip_when_unavailable
 from tests.support.wire_client import WireClient
-from tools.client.admin_client import GROUP, TRANSACTION
+from tools.client.admin_client import GROUP, TRANSACTION, raise_for
 
 SIDES = (MILENA, KAFKA)
 OTHER = {MILENA: KAFKA, KAFKA: MILENA}
@@ -394,7 +395,7 @@ def test_replica_of_another_topic_id_is_not_served(shared_cluster: MixedCluster,
 
 @pytest.mark.parametrize("controller", SIDES)
 def test_settings_that_one_side_changes_hold_at_the_other(cluster: MixedCluster, topic: str, controller: str) -> None:
-    """A topic's configuration, a client's quota, a user with a password, and the permission of the user."""
+    """A topic's configuration, a client's quota, a user with a password, a permission and a token of the user."""
     cluster.make_controller(CONTROLLING[controller])
     leading = LEADING[OTHER[controller]]
     user, password = f"user-of-{topic}", "of a user"
@@ -428,6 +429,18 @@ def test_settings_that_one_side_changes_hold_at_the_other(cluster: MixedCluster,
     for change in admin.create_acls([allowed]).values():
         change.result(TIMEOUT_S)
     cluster.wait_until(lambda: refusal(login, topic) is None, "the user may write")
+    cluster.wait_until(
+        lambda: cluster.has_login(CONTROLLING[controller], user, password), "the controller knows the user"
+    )
+    with cluster.user(CONTROLLING[controller], user, password) as client:
+        token = client.call(
+            CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), CreateDelegationTokenResponse
+        )
+        raise_for(token.error_code)
+    hmac = b64encode(token.hmac).decode()
+    cluster.wait_until(
+        lambda: cluster.has_login(leading, token.token_id, hmac, is_token=True), "the token of the user logs in"
+    )
     cluster.wait_until(
         lambda: refusal(login, topic, bytes(1000)) == KafkaError.MSG_SIZE_TOO_LARGE, "the topic refuses large records"
     )
