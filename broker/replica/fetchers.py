@@ -310,11 +310,11 @@ class LeaderFetcher:
     async def _pause(self) -> None:
         """Pause after a request without a usable response, unless the controller brings news."""
         self._machine.lost()
+        self._news.clear()
         await self._news_or(self._back_off_of_leader.after_failure(self._fetchers.settings.backoff_ms))
 
     async def _news_or(self, wait_ms: int) -> None:
         """Wait until a partition changes, at most `wait_ms`."""
-        self._news.clear()
         waiting = asyncio.ensure_future(self._news.wait())
         try:
             await asyncio.wait({waiting}, timeout=wait_ms / 1000)
@@ -324,10 +324,11 @@ class LeaderFetcher:
     async def _fetch(self) -> None:
         """Send one request, and put the parts of its response into effect."""
         machine, fetchers = self._machine, self._fetchers
+        self._news.clear()  # of what changes from here on, `_wait` must hear
         now_ms = fetchers.clock.monotonic_ms()
         if fetchers.manager.throttles.follower.left() < 1:
             await self._delay_throttled(now_ms)
-        if uncompared := machine.take_uncompared(now_ms):
+        while uncompared := machine.take_uncompared(now_ms):  # more may be added during the comparison
             await self._compare_all(uncompared)
         request = machine.request(now_ms, fetchers.broker_epoch())
         if request is None:
@@ -442,10 +443,9 @@ class LeaderFetcher:
             self._abandoning = None
 
     async def _wait(self) -> None:
-        """Wait until a delay ends, or a partition changes."""
+        """Wait until a delay ends, or a partition has changed since `_fetch` began."""
         due_ms = self._machine.next_due_ms
         if due_ms is None:
-            self._news.clear()
             await self._news.wait()
         else:
             await self._news_or(max(0, due_ms - self._fetchers.clock.monotonic_ms()))

@@ -278,7 +278,7 @@ class Link:
         return self._responding.cancel()
 
     async def _respond(self, key: int, payload: bytes, version: int) -> bytes:
-        module, receiver = HANDLERS[key], self._receiver
+        module, receiver = self._receiver.cluster.handlers[key], self._receiver
         context = RequestContext(key, version, 1, "test", self._channel)
         request = request_decoder(module, APIS[key], version)(memoryview(payload))
         try:
@@ -302,6 +302,7 @@ class Cluster:
 
     def __init__(self, folder: Path, broker_ids: Iterable[int], *, partitions: int = 1, **topic_settings: str) -> None:
         self.topic_settings = {name.replace("_", "."): value for name, value in topic_settings.items()}
+        self.handlers: dict[int, Any] = dict(HANDLERS)
         self.versions = FetchVersions()
         """The protocol of the followers."""
         self.lag_ms = 30_000

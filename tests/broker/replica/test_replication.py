@@ -9,6 +9,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -574,6 +575,52 @@ async def test_deleted_records_are_deleted_on_followers_too(start: Callable[...,
     await decided
     assert (deletion.error, deletion.low_watermark) == (ErrorCode.NONE, 3)
     assert cluster.nodes[B].partition().log.log_start_offset == 3
+
+
+# Changes during the comparison with the leader
+
+
+def held_question(cluster: Cluster) -> tuple[asyncio.Event, asyncio.Event]:
+    """Have the leader A hold questions for epochs; return events: one was received, and they may be answered."""
+    received, may_respond = asyncio.Event(), asyncio.Event()
+    respond = replicas.HANDLERS[23].handle
+
+    async def handle(services: Node, request: Any, context: Any) -> Any:
+        received.set()
+        await may_respond.wait()
+        return await respond(services, request, context)
+
+    cluster.handlers[23] = SimpleNamespace(API=replicas.HANDLERS[23].API, handle=handle)
+    return received, may_respond
+
+
+@pytest.mark.parametrize("start", [BY_QUESTION], ids=["2.6"], indirect=True)
+async def test_new_epoch_during_a_comparison_is_compared_too(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A)
+    assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    await restart(cluster, cluster.nodes[B])  # its fetcher has no session yet
+    received, may_respond = held_question(cluster)
+    await cluster.elect(A)
+    await received.wait()
+    await cluster.elect(A)
+    may_respond.set()
+    assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    await cluster.until_equal()
+
+
+@pytest.mark.parametrize("start", [BY_QUESTION], ids=["2.6"], indirect=True)
+async def test_fetcher_whose_last_partition_is_removed_during_a_comparison_ends(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A)
+    assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    await restart(cluster, cluster.nodes[B])  # its fetcher has no session yet
+    received, may_respond = held_question(cluster)
+    await cluster.elect(A)
+    await received.wait()
+    await cluster.elect(B)
+    may_respond.set()
+    await until(lambda: not cluster.nodes[B].fetchers._fetchers)
 
 
 # Requests that wait at the leader
