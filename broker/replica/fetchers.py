@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 
 from base.clock import Clock
 from base.dataclass import dataclass
-from base.pause import InThread, Pause, never
+from base.pause import InThread, Pause, never, through
 from base.topic_partition import TopicPartition
 from broker.loop.slices import SlicedWork
 from broker.network.outgoing import Peer, Peers, PeerUnavailable, RequestAbandoned
@@ -328,7 +328,7 @@ class LeaderFetcher:
         now_ms = fetchers.clock.monotonic_ms()
         if fetchers.manager.throttles.follower.left() < 1:
             await self._delay_throttled(now_ms)
-        while uncompared := machine.take_uncompared(now_ms):  # more may be added during the comparison
+        while uncompared := machine.take_uncompared(now_ms):  # there may be more, and others may be added
             await self._compare_all(uncompared)
         request = machine.request(now_ms, fetchers.broker_epoch())
         if request is None:
@@ -381,17 +381,18 @@ class LeaderFetcher:
 
         A log that cannot be compared by epochs is truncated to its high watermark.
         """
-        settings = self._fetchers.settings
+        settings, pause = self._fetchers.settings, self._fetchers.sliced_work.pause
         version = settings.versions.offset_for_leader_epoch
-        by_epoch = [it for it in partitions if it.position.last_fetched_epoch >= 0 and version is not None]
-        for partition in partitions:
-            if partition not in by_epoch:
+        unknown: dict[TopicPartition, FetchedPartition] = {}
+        async for partition in through(partitions, pause):
+            if version is not None and partition.position.last_fetched_epoch >= 0:
+                unknown[partition.key] = partition
+            elif self._machine.is_fetched(partition):
                 self._change_log(partition, _truncate_to_high_watermark)
-        if not by_epoch or version is None:
+        if not unknown or version is None:
             return
-        unknown = {partition.key: partition for partition in by_epoch}
         try:
-            request = epoch_question(self._fetchers.broker_id, by_epoch)
+            request = epoch_question(self._fetchers.broker_id, list(unknown.values()))
             response: OffsetForLeaderEpochResponse = await self._peer.ask(
                 request, version, timeout_ms=settings.timeout_ms
             )
@@ -400,6 +401,7 @@ class LeaderFetcher:
                     asked = unknown.pop((topic.topic, data.partition), None)
                     if asked is not None and self._machine.is_fetched(asked):
                         self._put_into_effect(asked, compared(data))
+                    await pause()
         finally:
             for partition in unknown.values():
                 if self._machine.is_fetched(partition):

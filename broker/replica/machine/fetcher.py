@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -68,6 +69,8 @@ NO_EPOCH: Final = -1
 NO_SESSION: Final = 0
 FULL: Final = 0
 EPOCH_MAX: Final = 2**31 - 1
+COMPARED_MAX: Final = 500
+"""How many partitions are compared at a time: each begins a task, and a request is built in one step."""
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -283,11 +286,10 @@ class Fetcher:
             self._partitions[partition.key] = self._partitions.pop(partition.key)
 
     def take_uncompared(self, now_ms: int) -> list[FetchedPartition]:
-        """Return the partitions that have to be compared now. They are held until `resume` or `delay`."""
+        """Return some of the partitions that have to be compared now. They are held until `resume` or `delay`."""
         self.end_delays(now_ms)
-        taken = list(self._uncompared.values())
-        self._uncompared.clear()
-        return taken
+        keys = list(islice(self._uncompared, COMPARED_MAX))
+        return [self._uncompared.pop(key) for key in keys]
 
     def settle(self, partition: FetchedPartition) -> None:
         """Note that the log holds nothing that the leader's does not: it may be fetched on without a comparison."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from base.pause import never, whole
+from base.pause import AT_ONCE, Awaited, never, whole
 from broker.metrics.of_replicas import fetcher_metrics
 from broker.replica import isr_changes
-from broker.replica.machine.fetcher import FetchVersions
+from broker.replica.machine.fetcher import FetchedPartition, FetchVersions, Position
 from broker.replica.machine.isr import IsrChange
 from broker.replica.partition import IsrResponse
 from config.addresses import HostAndPort
@@ -39,6 +39,8 @@ BY_QUESTION = FetchVersions(fetch=11, list_offsets=5, offset_for_leader_epoch=3,
 """The followers of protocol 2.6 compare their epochs with the leader's before they fetch."""
 BY_FIRST_QUESTION = FetchVersions(fetch=7, list_offsets=2, offset_for_leader_epoch=0, compares_by_fetch=False)
 """Those of protocol 1.1 learn from the response where an epoch ends, not which epoch that is."""
+BY_NO_EPOCH = FetchVersions(fetch=2, list_offsets=0, offset_for_leader_epoch=None, compares_by_fetch=False)
+"""Those of protocol 0.10 truncate to their high watermark."""
 BY_EVERY_PROTOCOL = pytest.mark.parametrize(
     "start", [FetchVersions(), BY_QUESTION, BY_FIRST_QUESTION], ids=["3.9", "2.6", "1.1"], indirect=True
 )
@@ -621,6 +623,26 @@ async def test_fetcher_whose_last_partition_is_removed_during_a_comparison_ends(
     await cluster.elect(B)
     may_respond.set()
     await until(lambda: not cluster.nodes[B].fetchers._fetchers)
+
+
+@pytest.mark.parametrize("start", [BY_QUESTION, BY_NO_EPOCH], ids=["2.6", "0.10"], indirect=True)
+async def test_comparison_of_many_partitions_pauses_between_them(
+    start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start(A, B)
+    await cluster.elect(A)
+    assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    follower, pauses = cluster.nodes[B], itertools.count()
+    (fetcher,) = follower.fetchers._fetchers.values()
+    asked = [FetchedPartition((TOPIC, index), None, 0, Position(1, 0, 0)) for index in range(1, 21)]
+
+    def pause() -> Awaited:
+        next(pauses)
+        return AT_ONCE
+
+    monkeypatch.setattr(follower.sliced_work, "pause", pause)
+    await fetcher._compare_all(asked)
+    assert next(pauses) >= len(asked)
 
 
 # Requests that wait at the leader

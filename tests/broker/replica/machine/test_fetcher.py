@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.replica.machine import fetcher as machine
 from broker.replica.machine.fetcher import (
     Append,
     BackOff,
@@ -502,6 +503,17 @@ def test_failed_comparison_is_repeated_after_a_pause() -> None:
     assert fetcher.take_uncompared(wait_ms - 1) == []
     assert fetcher.request(wait_ms - 1, EPOCH) is None
     assert fetcher.take_uncompared(wait_ms) == [partition]
+
+
+def test_few_partitions_are_compared_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "COMPARED_MAX", 2)
+    fetcher = Fetcher(ME, FetchTerms(), BY_QUESTION)
+    added = [fetched("a", index, offset=9) for index in range(3)]
+    for partition in added:
+        fetcher.add(partition)
+    assert fetcher.take_uncompared(0) == added[:2]
+    assert fetcher.has_unnamed
+    assert fetcher.take_uncompared(0) == added[2:]
 
 
 def test_partition_that_is_removed_is_not_compared() -> None:
