@@ -90,15 +90,19 @@ class LeaderStates:
         wanted = LeaderAndIsr(self._broker_id, reported.leader_epoch, reported_isr(reported))
         if found.state.leader_epoch > wanted.leader_epoch:
             return _refused(reported, ErrorCode.FENCED_LEADER_EPOCH)
+        if found.partition_epoch < reported.partition_epoch:
+            # A server of the store may lag behind the controller's: the leader has to ask again.
+            return _refused(reported, ErrorCode.REQUEST_TIMED_OUT)
         if found.state == wanted:  # by an earlier attempt, whose result was lost
             return self._accepted(key, reported, wanted, found.partition_epoch)
         if found.state.leader != self._broker_id or found.partition_epoch != reported.partition_epoch:
             return _refused(reported, ErrorCode.INVALID_UPDATE_VERSION)
-        data = paths.encode_partition_state(wanted, found.controller_epoch)
+        data, path = paths.encode_partition_state(wanted, found.controller_epoch), paths.partition_state_path(key)
         try:
-            stat = await self._store.set(paths.partition_state_path(key), data, found.partition_epoch)
+            stat = await self._store.set(path, data, found.partition_epoch)
         except BadVersion:
-            return _refused(reported, ErrorCode.INVALID_UPDATE_VERSION)
+            # By an earlier attempt of this broker, perhaps, which the node that was read did not show yet.
+            return await self._written(key, reported, (await self._store.get_many([path]))[0])
         except NoNode:
             return _refused(reported, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self._accepted(key, reported, wanted, stat.version)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from base.topic_partition import TopicPartition
+from broker.replica.partition import RETURNS_TO_COMMITTED, WAITS_FOR_METADATA
 from controller import paths
 from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.leader_states import LeaderStates
 from controller.model import LeaderAndIsr
 from controller.registration import ensure_paths
-from controller.state_store import Create, StoreUnavailable
+from controller.state_store import Create, Node, StoreUnavailable, Watch
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from tests.support.manual_clock import ManualClock
@@ -96,6 +98,39 @@ async def test_deposed_leader_changes_nothing(leader: Leader, state: LeaderAndIs
     before = await leader.stored()
     assert (await leader.change([LEADER]))[0] == code
     assert await leader.stored() == before
+
+
+def show_once(leader: Leader, monkeypatch: pytest.MonkeyPatch, stale: list[Node | None]) -> None:
+    """Have the next read return nodes that a server of the store has which lags behind."""
+    get_many, unread = leader.store.get_many, [stale]
+
+    async def lagging(wanted: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        return unread.pop() if unread else await get_many(wanted, watch)
+
+    monkeypatch.setattr(leader.store, "get_many", lagging)
+
+
+async def test_own_write_that_the_store_does_not_show_yet_is_accepted(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = await leader.store.get_many([paths.partition_state_path(PARTITION)])
+    assert await leader.change([LEADER]) == (ErrorCode.NONE, 1)
+    show_once(leader, monkeypatch, stale)
+    assert await leader.change([LEADER]) == (ErrorCode.NONE, 1)
+
+
+async def test_leader_whose_election_the_store_does_not_show_yet_asks_again(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = paths.partition_state_path(PARTITION)
+    await leader.store.set(path, paths.encode_partition_state(LeaderAndIsr(OTHER, 2, (OTHER,)), CONTROLLER_EPOCH))
+    stale = await leader.store.get_many([path])
+    elected = LeaderAndIsr(LEADER, 3, (LEADER, OTHER))
+    await leader.store.set(path, paths.encode_partition_state(elected, CONTROLLER_EPOCH))
+    show_once(leader, monkeypatch, stale)
+    code, _ = await leader.change([LEADER], partition_epoch=2)
+    assert code not in WAITS_FOR_METADATA | RETURNS_TO_COMMITTED
+    assert await leader.change([LEADER], partition_epoch=2) == (ErrorCode.NONE, 3)
 
 
 async def test_partition_that_was_deleted_is_unknown(leader: Leader) -> None:
