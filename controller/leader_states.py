@@ -6,11 +6,12 @@ when the controller is notified of it. Must not know why a leader wants another 
 A state is written only over the version that the leader knows, so a leader that was deposed changes nothing. The
 controller epoch of the node stays: it says which controller has elected the leader.
 
-A notification names all partitions that have changed since the last one. It is written when nothing has changed for
+Notifications name all partitions that have changed since the last ones. They are written when nothing has changed for
 five seconds, or a minute after the last, so that many changes share a few notifications.
 """
 
 import logging
+from itertools import islice
 from typing import Final
 
 from base.clock import Clock
@@ -34,6 +35,8 @@ QUIET_MS: Final = 5_000
 """How long no ISR must have changed before the controller is notified."""
 NOTIFICATION_INTERVAL_MS_MAX: Final = 60_000
 """How long changes wait at most after the last notification, while others follow."""
+PARTITIONS_MAX: Final = 2_000
+"""Of one notification: with the longest names it has 600 KB, and the store's default limit of a node is 1 MB."""
 
 
 class LeaderStates:
@@ -70,12 +73,16 @@ class LeaderStates:
         if not self._changed or not (is_quiet or now_ms - self._notified_ms > NOTIFICATION_INTERVAL_MS_MAX):
             return
         changed, self._changed = self._changed, {}
-        try:
-            await self._store.create(paths.ISR_CHANGE_PREFIX, paths.encode_isr_change(list(changed)), sequential=True)
-        except (StoreError, StoreUnavailable) as error:
-            logger.warning("the controller cannot be notified of %d changed ISRs: %s", len(changed), error)
-            self._changed = changed | self._changed
-            return
+        while changed:
+            named = list(islice(changed, PARTITIONS_MAX))
+            try:
+                await self._store.create(paths.ISR_CHANGE_PREFIX, paths.encode_isr_change(named), sequential=True)
+            except (StoreError, StoreUnavailable) as error:
+                logger.warning("the controller cannot be notified of %d changed ISRs: %s", len(changed), error)
+                self._changed = changed | self._changed
+                return
+            for key in named:
+                del changed[key]
         self._notified_ms = now_ms
 
     async def _written(self, key: TopicPartition, reported: PartitionData, node: Node | None) -> PartitionResult:

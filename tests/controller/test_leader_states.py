@@ -162,6 +162,18 @@ async def test_controller_is_notified_within_a_minute_although_changes_go_on(lea
     assert len(await leader.notifications()) == 1
 
 
+async def test_notification_stays_below_the_size_that_the_store_accepts(leader: Leader) -> None:
+    changed = {("t" * 249, number): None for number in range(5_000)}
+    leader.states._changed.update(changed)
+    leader.clock.advance(6_000)
+    await leader.states.notify()
+    names = await leader.store.children(paths.ISR_CHANGE_NOTIFICATIONS)
+    nodes = await leader.store.get_many([f"{paths.ISR_CHANGE_NOTIFICATIONS}/{name}" for name in sorted(names)])
+    notes = [node.data or b"" for node in nodes if node is not None]
+    assert [key for note in notes for key in paths.decode_partition_list(note)] == list(changed)
+    assert all(len(note) < 1 << 20 for note in notes)
+
+
 async def test_notification_that_fails_is_written_later(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
     await leader.change([LEADER])
     leader.clock.advance(6_000)
