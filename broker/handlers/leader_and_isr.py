@@ -26,6 +26,7 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
+from storage.manager.log_manager import LogManager
 
 FIRST_VERSION_WITH_IS_NEW = 1
 FIRST_VERSION_BY_TOPIC = 2
@@ -46,13 +47,14 @@ class Needs(Protocol):
     authorizer: Authorizer
     config: BrokerConfig
     control_door: ControlDoor
+    log_manager: LogManager
     sliced_work: SlicedWork
 
 
 async def handle(services: Needs, request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
     pause = services.sliced_work.pause
     require_broker(services.config, services.authorizer, context)
-    if context.api_version < FIRST_VERSION_WITH_IS_NEW:
+    if context.api_version < FIRST_VERSION_WITH_IS_NEW and not services.log_manager.directories.has_offline:
         await _mark_new(request.ungrouped_partition_states, pause)
     if context.api_version < FIRST_VERSION_BY_TOPIC:
         request.topic_states = await _by_topic(request.ungrouped_partition_states, pause)
@@ -65,7 +67,10 @@ def failed(request: LeaderAndIsrRequest, context: RequestContext, code: ErrorCod
 
 
 async def _mark_new(states: Iterable[LeaderAndIsrPartitionState], pause: Pause) -> None:
-    """Mark the partitions as new whose first state is sent: a log that is missing was not lost."""
+    """Mark the partitions as new whose first state is sent: a log that is missing was not lost.
+
+    The first state may also be that of an old partition, so this does not hold while a log directory is offline.
+    """
     async for state in through(states, pause):
         state.is_new = state.leader_epoch == 0 and state.partition_epoch == 0
 

@@ -79,6 +79,16 @@ async def test_leader_and_isr_makes_the_broker_leader(broker: InProcessBroker, v
     assert codes_of(response, version) == [(topic, 0, ErrorCode.STALE_CONTROLLER_EPOCH)]
 
 
+async def test_log_that_may_lie_in_an_offline_directory_is_not_replaced(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 0 does not say whether a partition is new, and the first state may be that of an old one."""
+    monkeypatch.setattr(type(broker.services.log_manager.directories), "has_offline", True)
+    response = await broker.ask(leader_and_isr(0, 0), 0)
+    assert codes_of(response, 0) == [("t", 0, ErrorCode.KAFKA_STORAGE_ERROR)]
+    assert broker.services.log_manager.get("t", 0) is None
+
+
 @pytest.mark.parametrize("version", LEADER_AND_ISR.versions)
 @pytest.mark.parametrize("name", ["../t", "a/b", ".", "x" * 30_000, ""], ids=["up", "slash", "dot", "long", "empty"])
 async def test_name_that_leads_out_of_the_log_directory_is_refused(
