@@ -210,25 +210,26 @@ async def _stop_replica(request: StopReplicaRequest, version: int, pause: Pause)
         async for state in through(topic.partition_states, pause):
             names[state.delete_partition].append((topic.topic_name, state.partition_index))
     return [
-        _without_states(request, of_kind, version, is_deleted=is_deleted)
+        await _without_states(request, of_kind, version, pause, is_deleted=is_deleted)
         for is_deleted, of_kind in names.items()
         if of_kind
     ]
 
 
-def _without_states(
-    request: StopReplicaRequest, names: Sequence[TopicPartition], version: int, *, is_deleted: bool
+async def _without_states(
+    request: StopReplicaRequest, names: Sequence[TopicPartition], version: int, pause: Pause, *, is_deleted: bool
 ) -> StopReplicaRequest:
     older = copy(request)
     older.topic_states = []
     older.delete_partitions = is_deleted
     if version < STOP_REPLICA_BY_TOPIC:
         older.ungrouped_partitions = [
-            StopReplicaPartitionV0(topic_name=topic, partition_index=partition) for topic, partition in names
+            StopReplicaPartitionV0(topic_name=topic, partition_index=partition)
+            async for topic, partition in through(names, pause)
         ]
         return older
     topics: dict[str, StopReplicaTopicV1] = {}
-    for topic, partition in names:
+    async for topic, partition in through(names, pause):
         topics.setdefault(topic, StopReplicaTopicV1(name=topic, partition_indexes=[])).partition_indexes.append(
             partition
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from base.pause import AT_ONCE, Awaited
+from broker.cluster.control_versions import versioned
 from broker.environment import environment_of_this_machine
 from config.inter_broker import inter_broker_protocol
 from protocol.api import APIS
@@ -16,6 +19,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.broker.cluster.test_control_channels import create, produce
 from tests.broker.cluster.test_frames_between_brokers import (
@@ -147,6 +151,25 @@ async def test_requests_of_protocol_2_6_are_those_of_kafka(tmp_path: Path) -> No
         for own in (each for each in (*created, *asked) if each.key == key):
             same_header(own, of_kafka("protocol-2.6", key))
             assert shape(own.request).keys() == shape(of_kafka("protocol-2.6", key).request).keys()
+
+
+@pytest.mark.parametrize("version", ["0.8.0", "2.2", "2.4"])
+async def test_older_stop_replica_is_built_with_a_pause_for_each_partition(version: str) -> None:
+    names = [StopReplicaPartitionState(partition_index=it, delete_partition=it % 2 == 0) for it in range(20)]
+    request = StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=1,
+        topic_states=[StopReplicaTopicState(topic_name="t", partition_states=names)],
+    )
+    pauses = itertools.count()
+
+    def pause() -> Awaited:
+        next(pauses)
+        return AT_ONCE
+
+    parts = await versioned(request, inter_broker_protocol(version), pause)
+    assert [part.version for part in parts] == [inter_broker_protocol(version).stop_replica] * 2
+    assert next(pauses) >= 2 * len(names), "each is read once and written once"
 
 
 async def test_nodes_of_protocol_2_6_are_those_of_kafka(tmp_path: Path) -> None:
