@@ -295,6 +295,8 @@ class Stream(threading.Thread):
 
     def _revoked(self, consumer: library.Consumer, partitions: Sequence[library.TopicPartition]) -> None:
         self._commit()
+        # Committed later, if the commit has failed, the positions would undo what the next member commits.
+        self._forgotten(consumer, partitions)
         if self._mirror.listener is not None:
             self._mirror.listener.on_partitions_revoked(partitions)
 

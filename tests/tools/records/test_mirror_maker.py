@@ -10,15 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from types import SimpleNamespace
+from typing import Any, Self, cast
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
 from tests.tools.conftest import ROOT, RunTool
 from tools.records import mirror_maker
+from tools.records.mirror_streams import Mirror, Stream
 
 DEADLINE_S = 60.0
 _numbers = itertools.count()
@@ -187,6 +189,30 @@ def test_killed_mirror_loses_nothing(files: Files, broker: BrokerProcess, target
         until(lambda: committed(broker, files.group, topic) == len(numbers), "all is committed")
         assert mirror.stop()[0] == 0
     assert {each.value() for each in stored(target, topic)} == set(numbers)
+
+
+def test_position_of_a_revoked_partition_is_not_committed_later() -> None:
+    """Another member has the partition then, and has committed more."""
+    committed: list[list[TopicPartition]] = []
+
+    def commit(*, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        committed.append(offsets)
+        if len(committed) == 1:
+            raise KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT))
+
+    record = SimpleNamespace(error=lambda: None, topic=lambda: "t", partition=lambda: 0, offset=lambda: 7)
+    mirror = SimpleNamespace(
+        handler=SimpleNamespace(handle=lambda record: [record]),
+        send=lambda sent: True,
+        flush=lambda: True,
+        listener=None,
+    )
+    consumer: Any = SimpleNamespace(commit=commit)
+    stream = Stream(cast(Mirror, mirror), consumer, 60.0)
+    stream._copy([cast(Message, record)])
+    stream._revoked(consumer, [TopicPartition("t", 0)])
+    stream._commit()
+    assert [[each.offset for each in offsets] for offsets in committed] == [[8]]
 
 
 def test_record_that_cannot_be_sent_ends_the_mirror_without_a_commit(
