@@ -364,6 +364,8 @@ class OutgoingConnection:
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             own_key = _api_of(request).key
             served = next((api.max_version for api in response.api_keys if api.api_key == own_key), 0)
+            if served not in range(API_VERSIONS_VERSION):
+                raise Malformed(f"ApiVersions v{API_VERSIONS_VERSION} is refused, but v{served} served")
             response = await self._exchange(link, request, served)
         if response.error_code:
             raise Malformed(f"ApiVersions failed with {ErrorCode(response.error_code).name}")

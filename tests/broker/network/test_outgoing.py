@@ -480,6 +480,26 @@ async def test_older_peer_that_refuses_the_version_of_api_versions_is_asked_in_i
         connection.close()
 
 
+@pytest.mark.parametrize("served", [-1, 4, 99])
+async def test_peer_that_refuses_the_version_it_serves_is_unavailable(served: int) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await asked(reader)
+        refusal = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[ApiVersion(api_key=18, min_version=0, max_version=served)],
+        )
+        payload = response_header(18, 4, request.header.correlation_id) + b"".join(map(bytes, encode(refusal, 0)))
+        writer.write(struct.pack(">i", len(payload)) + payload)
+        await reader.read()
+
+    async with peer(serve) as address:
+        connection = connection_to(address, asks_versions=True)
+        with pytest.raises(PeerUnavailable):
+            await connection.ask(REQUEST, 4, timeout_ms=TIMEOUT_MS)
+        assert not connection.is_connected
+        connection.close()
+
+
 @pytest.mark.parametrize("served", [range(5, 9), range(0)])
 async def test_peer_without_a_common_version_is_reported(served: range) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
