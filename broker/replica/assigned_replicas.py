@@ -291,6 +291,7 @@ class AssignedReplicas:
         is_repeated = state.leader_epoch == partition.leader_epoch
         if is_repeated and partition.topic_id is None and topic_id is not None:
             partition.learn_topic_id(topic_id)
+            self._replicas.host(partition, topic_id)  # followers may fetch by the id when the metadata has lost it
             if partition.is_follower:
                 self._replication.follow(partition, partition.leadership.leader_id)
             return ErrorCode.NONE

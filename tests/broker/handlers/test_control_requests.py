@@ -79,6 +79,13 @@ async def test_leader_and_isr_makes_the_broker_leader(broker: InProcessBroker, v
     assert codes_of(response, version) == [(topic, 0, ErrorCode.STALE_CONTROLLER_EPOCH)]
 
 
+async def test_topic_is_found_by_an_id_that_was_learned_later(broker: InProcessBroker) -> None:
+    """The next controller may tell no ids, so that the metadata has none, while followers still fetch by the id."""
+    await broker.ask(leader_and_isr(4, 3), 4)
+    await broker.ask(leader_and_isr(7, 3), 7)
+    assert broker.services.replica_manager.topic_of(TOPIC_ID) == "t"
+
+
 async def test_log_that_may_lie_in_an_offline_directory_is_not_replaced(
     broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
