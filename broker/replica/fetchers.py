@@ -40,6 +40,7 @@ from base.topic_partition import TopicPartition
 from broker.loop.slices import SlicedWork
 from broker.network.outgoing import Peer, Peers, PeerUnavailable, RequestAbandoned
 from broker.replica.machine.fetcher import (
+    COMPARED_MAX,
     EARLIEST,
     LATEST,
     Append,
@@ -328,7 +329,8 @@ class LeaderFetcher:
         now_ms = fetchers.clock.monotonic_ms()
         if fetchers.manager.throttles.follower.left() < 1:
             await self._delay_throttled(now_ms)
-        while uncompared := machine.take_uncompared(now_ms):  # there may be more, and others may be added
+        # Changes of logs wait while a control request is applied, and all begin when it ends. Each that ends is news.
+        while len(self._changes) < COMPARED_MAX and (uncompared := machine.take_uncompared(now_ms)):
             await self._compare_all(uncompared)
         request = machine.request(now_ms, fetchers.broker_epoch())
         if request is None:
@@ -610,7 +612,11 @@ class LeaderFetcher:
             self._changed(partition, replica, change), name="change of {}-{}".format(*partition.key)
         )
         self._changes[task] = None
-        task.add_done_callback(self._changes.pop)
+        task.add_done_callback(self._change_ended)
+
+    def _change_ended(self, task: asyncio.Task[None]) -> None:
+        del self._changes[task]
+        self._news.set()
 
     async def _changed(self, partition: FetchedPartition, replica: Partition, change: Change) -> None:
         try:

@@ -16,7 +16,8 @@ import pytest
 
 from base.pause import AT_ONCE, Awaited, never, whole
 from broker.metrics.of_replicas import fetcher_metrics
-from broker.replica import isr_changes
+from broker.replica import fetchers, isr_changes
+from broker.replica.machine import fetcher as machine
 from broker.replica.machine.fetcher import FetchedPartition, FetchVersions, Position
 from broker.replica.machine.isr import IsrChange
 from broker.replica.partition import IsrResponse
@@ -643,6 +644,36 @@ async def test_comparison_of_many_partitions_pauses_between_them(
     monkeypatch.setattr(follower.sliced_work, "pause", pause)
     await fetcher._compare_all(asked)
     assert next(pauses) >= len(asked)
+
+
+@pytest.mark.parametrize("start", [BY_QUESTION, BY_NO_EPOCH], ids=["2.6", "0.10"], indirect=True)
+async def test_few_changes_of_logs_begin_when_a_control_request_ends(
+    start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (fetchers, machine):
+        monkeypatch.setattr(module, "COMPARED_MAX", 2)
+    cluster = start(A, B, partitions=20)
+    for index in range(20):
+        await cluster.elect(A, index=index)
+    for index in range(20):
+        assert await cluster.nodes[A].produce(index=index) is ErrorCode.NONE
+    follower, opened = cluster.nodes[B], [0]
+    await restart(cluster, follower)
+    change_log = fetchers.LeaderFetcher._change_log
+
+    def noted(fetcher: fetchers.LeaderFetcher, *arguments: Any) -> None:
+        change_log(fetcher, *arguments)
+        opened.append(len(fetcher._changes))
+
+    monkeypatch.setattr(fetchers.LeaderFetcher, "_change_log", noted)
+    async with follower.replica_manager.truncations.kept_out(list):
+        await cluster.inform(B)
+        await until(lambda: len(opened) > 2)
+        await asyncio.sleep(0.02)
+        assert max(opened) <= 3
+    for index in range(20):
+        assert await cluster.nodes[A].produce(index=index) is ErrorCode.NONE
+    assert max(opened) <= 3
 
 
 # Requests that wait at the leader
