@@ -461,11 +461,14 @@ class Partition:
 
         Another change was in flight then, or the controller has refused this one, or the follower was not known to be
         alive. Its fetches name the partition again only when there are records that it lacks.
+
+        It must have fetched in the present leader epoch: what it had before it left the ISR, it may have lost in a
+        crash, and by an older protocol no broker epoch shows that it has restarted.
         """
         if not self.is_leader or self.isr_change is not None:
             return ()
         for replica_id, follower in self._followers.items():
-            has_all = follower.log_end_offset == self.log.log_end_offset
+            has_all = follower.has_fetched and follower.log_end_offset == self.log.log_end_offset
             if has_all and replica_id not in self.leadership.isr and (effects := self._expand(replica_id, follower)):
                 return effects
         return ()

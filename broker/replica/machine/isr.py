@@ -67,6 +67,11 @@ class FollowerProgress:
         self._leader_end_offset = leader_end_offset
         self.caught_up_ms = self._fetched_ms = now_ms if is_in_sync else NEVER_MS
 
+    @property
+    def has_fetched(self) -> bool:
+        """Whether it has fetched in the present leader epoch, or was in sync when that began."""
+        return self._fetched_ms != NEVER_MS
+
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
         """Return whether the follower has everything, or had everything within the last `lag_ms_max`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max

@@ -163,6 +163,22 @@ def test_follower_that_has_left_does_not_return_before_it_fetches(tmp_path: Path
     assert partition.expand_isr() == ()
 
 
+def test_follower_that_has_crashed_does_not_return_before_it_fetches(tmp_path: Path) -> None:
+    """The controller has removed it, it runs again, and another follower joins before its first fetch."""
+    partition = leader_in(tmp_path, (ME, B))
+    partition.follower_fetched(B, 3, 0, 0)
+    partition.lead(led_by(ME, 1, (ME,)), 0)
+    partition.follower_fetched(A, 3, 0, 0)
+    change = partition.isr_change
+    assert change is not None
+    assert partition.isr_responded(change, applied(change), 0) == (Effect.ISR_COMMITTED,)
+    assert partition.expand_isr() == ()
+    partition.follower_fetched(B, 2, 0, 0)
+    assert partition.expand_isr() == (), "it has lost a record"
+    partition.follower_fetched(B, 3, 0, 0)
+    assert partition.isr_change is not None
+
+
 def test_high_watermark_waits_for_a_joining_follower(tmp_path: Path) -> None:
     partition, change = expanding(tmp_path)
     append(partition)
