@@ -385,7 +385,8 @@ class Fetcher:
             wanted = None if partition is None or not partition.is_ready else partition.known
             if wanted == known:
                 continue
-            if known is not None and (wanted is None or wanted.topic_id != known.topic_id):
+            # By name, to forget the topic's earlier id would remove what the same request names.
+            if known is not None and (wanted is None or (self._has_ids and wanted.topic_id != known.topic_id)):
                 forgotten.append((key, known.topic_id))
             if wanted is None:
                 del self._session[key]

@@ -142,6 +142,17 @@ def test_topic_that_was_created_again_is_forgotten_under_its_old_id() -> None:
     assert (named(request), forgotten(request)) == ([(IDS["again"], 0, 0)], [(IDS["a"], 0)])
 
 
+def test_topic_that_gets_an_id_is_not_forgotten_in_a_session_by_name() -> None:
+    """The leader forgets after it has added what the same request names."""
+    fetcher = Fetcher(ME, FetchTerms(), FetchVersions(fetch=12))
+    fetcher.add(FetchedPartition(("a", 0), None, 4, START))
+    requested(fetcher)
+    fetcher.received(response())
+    fetcher.add(fetched("a", 0))
+    request = requested(fetcher)
+    assert (request.session_epoch, named(request), forgotten(request)) == (1, [(IDS["a"], 0, 0)], [])
+
+
 def test_partition_that_is_removed_and_added_again_is_not_forgotten() -> None:
     fetcher = opened(fetched("a", 0), fetched("a", 1))
     fetcher.remove(("a", 0))
