@@ -217,12 +217,18 @@ class Brokers:
     async def leader_and_isr_due(self, event: LeaderAndIsrDue) -> None:
         """Send the present states of the partitions of a request that failed."""
         is_current = event.request.controller_epoch == self._context.epoch
-        if is_current and event.broker_id in self._context.live_brokers:
-            await self._term.transitions.send_states(event.broker_id, _sent_in(event.request))
+        broker = self._context.live_brokers.get(event.broker_id)
+        if is_current and broker is not None:
+            await self._term.transitions.send_states(event.broker_id, _sent_in(event.request, broker.epoch))
 
 
-def _sent_in(request: LeaderAndIsrRequest) -> Iterator[tuple[TopicPartition, bool]]:
-    """Yield the partitions of a request, each with whether the replica was new."""
+def _sent_in(request: LeaderAndIsrRequest, broker_epoch: int) -> Iterator[tuple[TopicPartition, bool]]:
+    """Yield the partitions of a request, each with whether the replica is new.
+
+    To a broker that has restarted since, none is: it may have applied a later request, and lost the directory with the
+    log. An empty log must not take its place.
+    """
+    is_same = broker_epoch == request.broker_epoch
     for topic in request.topic_states:
         for state in topic.partition_states:
-            yield (topic.topic_name, state.partition_index), state.is_new
+            yield (topic.topic_name, state.partition_index), state.is_new and is_same

@@ -358,6 +358,19 @@ async def test_states_that_a_broker_could_not_apply_are_sent_again(monkeypatch: 
     await cluster.close()
 
 
+async def test_no_replica_is_new_to_a_broker_that_has_restarted_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.active.brokers.RESEND_PAUSES_SECONDS", (0.02,))
+    cluster = ScriptedCluster()
+    await cluster.run("start 1 2")
+    cluster.brokers[2].failures = [ErrorCode.UNKNOWN_SERVER_ERROR]
+    await cluster.run("create t assignment=1,2")
+    await cluster.run("bounce 2")
+    (sent,) = [line for line in await _seen_within(cluster, 0.1) if line.startswith("2 <- LeaderAndIsr")]
+    assert "t-0" in sent
+    assert not sent.endswith("new")
+    await cluster.close()
+
+
 async def test_controller_gives_up_on_a_broker_that_fails_every_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
