@@ -535,8 +535,12 @@ def followers_follow_the_log_start(history: History) -> Iterator[str]:
 
 @_rule("deleted records stay deleted")
 def deleted_records_stay_deleted(history: History) -> Iterator[str]:
-    """After the acknowledgement no leader serves what is below the log start, until the start may fall by the rules."""
+    """After the acknowledgement no leader serves what is below the log start, until the start may fall by the rules.
+
+    Nor does a follower, unless it has started again and has not learned the log start of its leader yet.
+    """
     excused = forgiven(history)
+    leaders = {(state.partition, state.leader_epoch): state.leader for state in history.leader_states}
     logs_of = dict(_judged_logs(history))
     for deletion in history.deletions:
         partition, bound = deletion.partition, deletion.low_watermark
@@ -547,7 +551,9 @@ def deleted_records_stay_deleted(history: History) -> Iterator[str]:
             if poll.partition != partition or poll.asked_us < deletion.acked_us or poll.received_us > until_us:
                 continue
             first = poll.records[0].offset if poll.records else bound
-            if poll.epoch >= epoch and (poll.log_start < bound or first < bound):
+            if poll.epoch < epoch or (poll.log_start >= bound and first >= bound):
+                continue
+            if leaders.get((partition, poll.epoch)) == poll.broker or _has_learned(history, poll):
                 yield (
                     f"{partition}: the records below {bound} were deleted at {_time(deletion.acked_us)}, but at "
                     f"{_time(poll.received_us)} broker {poll.broker} served {first}, its log start being "
@@ -563,6 +569,25 @@ def deleted_records_stay_deleted(history: History) -> Iterator[str]:
 
 LEARNED_US = 4_000_000
 """After this time in the ISR a replica has learned the log start of its leader, which it adopts with a response."""
+
+
+def _has_learned(history: History, poll: Poll) -> bool:
+    """Return whether the replica that served has never left, or was in the ISR again for a while when it was asked."""
+    left_us = max(
+        (
+            it.at_us
+            for it in (*history.losses, *history.departures)
+            if it.broker == poll.broker and it.at_us <= poll.received_us
+        ),
+        default=-1,
+    )
+    states = [state for state in history.leader_states if state.partition == poll.partition]
+    joined_us = [
+        after.at_us
+        for before, after in pairwise(states)
+        if after.at_us > left_us and poll.broker in set(after.isr) - set(before.isr)
+    ]
+    return left_us < 0 or (bool(joined_us) and joined_us[0] + LEARNED_US <= poll.asked_us)
 
 
 def _start_may_fall(history: History, deletion: Deletion) -> tuple[float, int]:

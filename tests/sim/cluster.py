@@ -60,6 +60,8 @@ class Machine:
 
     broker_id: int
     host: str
+    rack: str = ""
+    """Empty if it is in no rack."""
     disk: SimulatedDisk = field(default_factory=SimulatedDisk)
     clock_error_ms: int = 0
     is_wanted: bool = True
@@ -114,7 +116,11 @@ class Cluster:
             self.network,
             machine.host,
             lambda loop: DiskFiles(disk, loop.now_us, loop.stall),
-            {**self.properties, "broker.id": str(broker_id)},
+            {
+                **self.properties,
+                "broker.id": str(broker_id),
+                **({"broker.rack": machine.rack} if machine.rack else {}),
+            },
             clock_error_ms=lambda: machine.clock_error_ms,
             ends_slices=self.ends_slices,
             new_store=lambda loop, settings: self.zookeeper.new_store(machine.host, loop, settings),

@@ -71,8 +71,11 @@ RETENTION: Final = 0.3
 CLEANED: Final = 0.3
 """How many of the runs clean the logs of the internal topics."""
 RETAINED_BYTES: Final = 1500
+NEAR_READS: Final = 0.6
+"""How many of the runs have racks, with consumers that read near followers."""
 UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 MOVER: Final = "mover"
 """Takes part only if there are more brokers than replicas of a partition."""
 FAULTS_US: Final = 15 * SECOND_US
@@ -138,6 +141,7 @@ class Run:
         self.cluster = Cluster(
             self.world, brokers, {**drawn_properties(Random(f"{seed}/properties")), **self.fixed_properties}
         )
+        self._settle_in_racks(Random(f"{seed}/racks"))
         if Random(f"{seed}/retention").random() < RETENTION:
             self.history.retained["plain"] = RETAINED_BYTES
         self.history.allows_unclean = self.cluster.properties["unclean.leader.election.enable"] == "true"
@@ -154,7 +158,19 @@ class Run:
         for machine in self.cluster.machines.values():
             machine.clock_error_ms = random.randrange(-200, 200)
 
+    def _settle_in_racks(self, random: Random) -> None:
+        """In some of the runs, put the brokers into two or three racks, and have consumers read near followers."""
+        self._racks: list[str] = []
+        if random.random() < NEAR_READS:
+            self._racks = [f"rack-{number}" for number in range(random.choice([2, 3]))]
+            self.cluster.properties["replica.selector.class"] = RACK_AWARE
+            for machine in self.cluster.machines.values():
+                machine.rack = self._racks[machine.broker_id % len(self._racks)]
+
     # Surroundings
+
+    def rack_of(self, client: str) -> str:
+        return Random(f"{self.seed}/{client}/rack").choice(self._racks) if self._racks else ""
 
     def new_client(self, name: str) -> tuple[SimulatedHost, ProcessLoop, Random]:
         loop = self.world.new_loop(name)
@@ -177,7 +193,7 @@ class Run:
 
     def readable(self, broker_id: int, partition: Partition, epoch: int, *, is_committed: bool) -> int:
         hosted = hosted_partition(self.cluster.machines[broker_id], partition)
-        if hosted is None or not hosted.is_leader or hosted.leader_epoch != epoch:
+        if hosted is None or not (hosted.is_leader or hosted.is_follower) or hosted.leader_epoch != epoch:
             return -1
         return hosted.log.last_stable_offset if is_committed else hosted.log.high_watermark
 

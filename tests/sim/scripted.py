@@ -56,6 +56,9 @@ class Script(Run):
         self.cluster.ends_slices = self.history.allows_unclean = False
         self.cluster.properties = {**PROPERTIES, **self.fixed_properties, **(properties or {})}
         self.history.retained.clear()
+        self._racks.clear()
+        for machine in self.cluster.machines.values():
+            machine.rack = ""
         self._numbers = 0
         self.actor = Actor("actor", self)
 

@@ -84,7 +84,8 @@ def _events_of_fetch(operation: DelayedFetch, manager: Any) -> Iterator[str]:
         if wanted.topic_id.int and partition.topic_id != wanted.topic_id:
             yield f"{name} is another topic than {wanted.topic_id}"
         log = partition.log
-        if not partition.is_leader or wanted.current_leader_epoch not in (-1, partition.leader_epoch):
+        is_served = partition.is_leader or (fetch._limits.reads_followers and partition.is_follower)
+        if not is_served or wanted.current_leader_epoch not in (-1, partition.leader_epoch):
             yield f"{name} has another leader or epoch than {wanted.current_leader_epoch}"
         if log.is_offline:
             yield f"the log of {name} is offline"

@@ -78,6 +78,10 @@ class Surroundings(Protocol):
         """Return the hosts of all brokers by id."""
         ...
 
+    def rack_of(self, client: str) -> str:
+        """Return the rack in which a client is, "" if it has none."""
+        ...
+
     def incarnation_of(self, broker_id: int) -> int:
         """Return which process of a broker runs at present."""
         ...
@@ -95,7 +99,7 @@ class Surroundings(Protocol):
         ...
 
     def readable(self, broker_id: int, partition: Partition, epoch: int, *, is_committed: bool) -> int:
-        """Return the offset up to which consumers may read at a broker, -1 unless it leads in this epoch."""
+        """Return the offset up to which consumers may read at a broker, -1 unless it is a replica in this epoch."""
         ...
 
     def remembered(

@@ -28,6 +28,10 @@ MAX_BYTES = 10_000
 EARLIEST = -2
 """Stands for the start of a log in ListOffsets."""
 SILENT = "a fetch session is silent only about what has not changed"
+NEAR = "a near replica has what its reader was sent for"
+"""The rule that a leader names only followers that have the offset of the consumer."""
+NEAR_US = 6_000_000
+"""For how long a consumer reads a follower before it asks the leader again, which may name a nearer one."""
 ASTRAY = 0.1
 """How often a broker is asked that may not lead the partition."""
 LOOKUPS = 0.1
@@ -88,6 +92,16 @@ class _Session:
         self.id, self.sent = session_id, sent
 
 
+class _Near(NamedTuple):
+    """A follower that a leader has named for a consumer (KIP-392)."""
+
+    broker: int
+    incarnation: int
+    epoch: int
+    position: int
+    until_us: int
+
+
 def _fetched(partition: Partition, wanted: _Wanted) -> FetchPartition:
     return FetchPartition(
         partition=partition.index,
@@ -115,6 +129,8 @@ class Consumer(SimulatedClient):
         """`version` is the version of its Fetch requests."""
         super().__init__(name, around)
         self._version = version
+        self._rack = around.rack_of(name) if version > LEADER_VERSION else ""
+        self._near: dict[Partition, _Near] = {}
         self._has_sessions = has_sessions
         self._sessions: dict[int, _Session] = {}
         self.partitions = partitions
@@ -139,22 +155,36 @@ class Consumer(SimulatedClient):
         return len(self._at_end) == len(self.partitions) if self._until_end else self.around.is_ending
 
     async def _poll_from_one_broker(self, partition: Partition) -> None:
-        """Poll all partitions that the leader of this one leads."""
+        """Poll all partitions that are read from the same broker as this one."""
         self.doing = f"Fetch {partition} from {self.positions[partition]}"
         try:
-            broker, _ = await self.leader_of(partition)
+            leader, _ = await self.leader_of(partition)
             if self.random.random() < LOOKUPS and not self._until_end:
-                await self._look_up(broker, partition)
+                await self._look_up(leader, partition)
             if self.random.random() < ASTRAY and not self._until_end:
                 broker = self.any_broker()  # perhaps one that led before, and does not know that it was deposed
                 await self.poll(broker, [partition], max_wait_ms=0, in_session=False)
                 return
-            led = [other for other in self.partitions if other in self._leaders and self._leaders[other][0] == broker]
-            await self.poll(broker, led, max_wait_ms=0 if self._until_end else 300)
+            broker = self.source_of(partition)
+            there = [other for other in self.partitions if other in self._leaders and self.source_of(other) == broker]
+            await self.poll(broker, there, max_wait_ms=0 if self._until_end else 300)
         except Retry as reason:
             self.doing += f", after {reason}"
             self.forget_cluster()
             await self.back_off()
+
+    def source_of(self, partition: Partition) -> int:
+        """Return the broker to read a partition from whose leader is known: the near follower that this one named."""
+        near = self._near.get(partition)
+        leader, epoch = self._leaders[partition]
+        if near is not None and near.epoch == epoch and self.now_us() < near.until_us:
+            return near.broker
+        self._near.pop(partition, None)
+        return leader
+
+    def forget_cluster(self) -> None:
+        super().forget_cluster()
+        self._near.clear()  # after any error a consumer goes back to the leader
 
     async def _look_up(self, broker: int, partition: Partition) -> None:
         """Ask for the first offset from a time on. Raises Retry."""
@@ -220,6 +250,7 @@ class Consumer(SimulatedClient):
                 ForgottenTopic(topic=it.topic, topic_id=found.topic_id, partitions=[it.index])
                 for it, found in forgotten
             ],
+            rack_id=self._rack,
         )
         readable = {
             it: self.around.readable(broker, it, found.epoch, is_committed=self.is_committed)
@@ -251,7 +282,10 @@ class Consumer(SimulatedClient):
                 try:
                     polls.append(self._receive(broker, epoch, partition, found, asked_us))
                 except _OutOfRange as error:
-                    await self._leave_range(broker, epoch, partition)
+                    if self._leaders.get(partition, (broker, epoch)) == (broker, epoch):
+                        await self._leave_range(broker, epoch, partition)
+                    else:
+                        self._leave_near(broker, partition)  # only the leader knows where the log begins
                     retry = error
                 except Retry as error:
                     retry = error
@@ -288,6 +322,7 @@ class Consumer(SimulatedClient):
         if found.diverging_epoch is not None and found.diverging_epoch.end_offset >= 0:
             self.note_anomaly("I5 no visible record is lost", f"{judged} diverges at {position}", judged)
         records, following = decoded(found, position, is_committed=self.is_committed)
+        self._follow_preference(partition, epoch, position, found)
         poll = Poll(
             self._reader_of(judged),
             judged,
@@ -308,10 +343,39 @@ class Consumer(SimulatedClient):
         )
         self.history.polls.append(poll)
         self.history.counts["polled records"] += len(records)
+        if records and self._leaders.get(partition, (broker, epoch)) != (broker, epoch):
+            self.history.counts["records polled from followers"] += len(records)
         self.positions[judged] = following
         if following >= (found.last_stable_offset if self.is_committed else found.high_watermark):
             self._at_end.add(partition)
         return poll
+
+    def _follow_preference(self, partition: Partition, epoch: int, position: int, found: Any) -> None:
+        """Read the follower next that a leader names."""
+        broker = found.preferred_read_replica
+        if broker < 0:
+            return
+        self._near[partition] = _Near(
+            broker, self.around.incarnation_of(broker), epoch, position, self.now_us() + NEAR_US
+        )
+        self.history.counts["consumers sent to a near replica"] += 1
+
+    def _leave_near(self, broker: int, partition: Partition) -> None:
+        """Go back to the leader: the position is out of the range of a follower, where a log may begin later or end
+        earlier; but not of the one that the leader has just named.
+        """
+        near = self._near.pop(partition, None)
+        judged = self._judged(partition)
+        position = self.positions.get(judged, 0)
+        if (
+            near is not None
+            and near.broker == broker
+            and near.incarnation == self.around.incarnation_of(broker)
+            and near.position == position
+            and self._leaders.get(partition, (-1, -1))[1] == near.epoch
+            and not self.history.may_begin_at(judged, position + 1, self.now_us())
+        ):
+            self.note_anomaly(NEAR, f"broker {broker} does not have offset {position} of {judged}", judged)
 
     def _reader_of(self, partition: Partition) -> str:
         """Return the name of a poll: another one after each jump over deleted records."""

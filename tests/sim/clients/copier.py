@@ -125,10 +125,10 @@ class Copier(Consumer):
     async def _poll_source(self) -> list[PolledRecord]:
         """Return some records from the position on; none if there are none yet."""
         self.positions[self._source] = self._position
-        broker, _ = await self.leader_of(self._source)
+        await self.leader_of(self._source)
         # It goes back to its committed position each time, so its polls do not continue where the last one ended.
         self.reading_as = f"{self.name}@{self.now_us()}"
-        polls = await self.poll(broker, [self._source], max_wait_ms=300)
+        polls = await self.poll(self.source_of(self._source), [self._source], max_wait_ms=300)
         records = [record for poll in polls for record in poll.records][: self.random.randint(1, BATCH_MAX)]
         if records:
             self._position = records[-1].offset + 1

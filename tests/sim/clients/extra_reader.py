@@ -46,11 +46,12 @@ class ExtraReader(Consumer):
             await self.refresh(None)
             return
         partition = self.random.choice(extra)
-        leader, _ = self._leaders[partition]
         if self.random.random() < WRITES:
+            leader, _ = self._leaders[partition]
             await self._write(leader, partition)
         else:
-            await self.poll(leader, [it for it in extra if self._leaders[it][0] == leader], max_wait_ms=300)
+            source = self.source_of(partition)
+            await self.poll(source, [it for it in extra if self.source_of(it) == source], max_wait_ms=300)
 
     async def _leave_range(self, broker: int, epoch: int, partition: Partition) -> None:
         """Begin anew: by its name, ListOffsets might ask the next topic."""

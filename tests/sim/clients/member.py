@@ -164,8 +164,8 @@ class Member(Consumer):
         for partition in self._owned:
             self.doing = f"Fetch {partition}"
             try:
-                broker, _ = await self.leader_of(partition)
-                await self.poll(broker, [partition], max_wait_ms=100)
+                await self.leader_of(partition)
+                await self.poll(self.source_of(partition), [partition], max_wait_ms=100)
             except Retry:
                 self.forget_cluster()
 
