@@ -11,6 +11,7 @@ unsynced data on all in-sync replicas, may have taken records (`forgiven`).
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -34,6 +35,8 @@ from tests.sim.history import (
 
 OFFSETS = Partition("__consumer_offsets", 0)
 """The first partition of groups."""
+_DIRECTORY = re.compile(r"broker-(\d+):.*-(\d+)")
+"""Where a replica is, as `History.remains` says."""
 TRANSACTIONS = Partition("__transaction_state", 0)
 """The first partition of transactions."""
 
@@ -216,12 +219,29 @@ def created_topics_exist(history: History) -> Iterator[str]:
 
 @_rule("a deleted topic leaves nothing")
 def deleted_topics_are_gone(history: History) -> Iterator[str]:
-    """A replica may be back if its machine lost power after the deletion: deleting waits for no disk, as in Kafka."""
+    """A replica may be back if its machine lost power after the deletion: deleting waits for no disk, as in Kafka.
+
+    And it stays, although it is not served, if a move dropped it while its broker was away.
+    """
     for topic, requested_us in sorted(history.deleted_topics.items()):
         excused = tuple(f"broker-{loss.broker}:" for loss in history.losses if loss.at_us >= requested_us)
-        found = [place for place in history.remains.get(topic, ()) if not place.startswith(excused)]
+        found = [
+            place
+            for place in history.remains.get(topic, ())
+            if not place.startswith(excused) and not _was_dropped(history, topic, place)
+        ]
         if found:
             yield f"{topic} was deleted, but is still at {', '.join(found)}"
+
+
+def _was_dropped(history: History, topic: str, place: str) -> bool:
+    """Return whether a directory is that of a replica which was not assigned in the end, of a broker that was away."""
+    found = _DIRECTORY.fullmatch(place)
+    if found is None:
+        return False
+    broker, state = int(found[1]), history.final_state(Partition(topic, int(found[2])))
+    was_away = any(departure.broker == broker for departure in history.departures)
+    return was_away and state is not None and broker not in state.replicas
 
 
 # Logs

@@ -8,19 +8,26 @@ A schedule is a list, drawn before the run, so that faults can be left out of a 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from controller.paths import CONTROLLER
+from controller.state_store import Operation, SetData
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.disk import DiskFiles
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 SECOND_US: Final = 1_000_000
+KILL_US_MAX: Final = 3_000
+"""How long after a phase of a move has begun a broker is killed."""
 LOOK_US: Final = 500
 """How often it is looked whether a controller has been elected."""
+_TOPIC: Final = re.compile(r"/brokers/topics/[^/]+")
+_STATE: Final = re.compile(r"(/brokers/topics/[^/]+)/partitions/(\d+)/state")
 ELECTION_US_MAX: Final = 3 * SECOND_US
 """Less than a session that hears nothing lasts."""
 
@@ -48,6 +55,98 @@ class Fault:
         return ", ".join(parts)
 
 
+class Phase(Enum):
+    """How far a move is."""
+
+    BEGINS = 0
+    """The write of its node is on its way."""
+    BEGUN = 1
+    """Its node is written; the state of the partition is not."""
+    ADDED = 2
+    """The first state with the added replicas is written."""
+    IN_SYNC = 3
+    """All replicas that are to stay are in the ISR."""
+    REMOVED = 4
+    """The removed replicas have left the ISR, so that they are stopped."""
+    DONE = 5
+    """Its node is written again, without the removed replicas."""
+
+
+@dataclass(slots=True)
+class Move:
+    """A move in progress, as its node in ZooKeeper states it."""
+
+    adding: frozenset[int]
+    removing: frozenset[int]
+    replicas: frozenset[int]
+
+
+class MovePhases:
+    """Watches the nodes of topics and partitions, and calls back once when any move comes to a phase."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._zookeeper = cluster.zookeeper
+        self._waiting: list[tuple[Phase, Callable[[Move], None]]] = []
+        self._moves: dict[tuple[str, str], Move] = {}
+        cluster.zookeeper.on_commit.append(self._committed)
+        cluster.zookeeper.on_write = self._written
+
+    def on_phase(self, phase: Phase, callback: Callable[[Move], None]) -> None:
+        self._waiting.append((phase, callback))
+
+    def _reach(self, phase: Phase, move: Move) -> None:
+        due = [it for it in self._waiting if it[0] is phase]
+        self._waiting = [it for it in self._waiting if it[0] is not phase]
+        for _, callback in due:
+            callback(move)
+
+    def _written(self, host: str, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            if isinstance(operation, SetData) and _TOPIC.fullmatch(operation.path):
+                for key, move in _moves_of(operation.data).items():
+                    if (operation.path, key) not in self._moves:
+                        self._reach(Phase.BEGINS, move)
+
+    def _committed(self, operations: Sequence[Operation], session_id: int) -> None:
+        for operation in operations:
+            if not isinstance(operation, SetData):
+                continue
+            if _TOPIC.fullmatch(operation.path):
+                self._note_topic(operation)
+            elif found := _STATE.fullmatch(operation.path):
+                move = self._moves.get((found[1], found[2]))
+                if move is not None:
+                    self._note_state(move, json.loads(operation.data or b"{}"))
+
+    def _note_topic(self, operation: SetData) -> None:
+        moves = _moves_of(operation.data)
+        for path, key in [it for it in self._moves if it[0] == operation.path and it[1] not in moves]:
+            self._reach(Phase.DONE, self._moves.pop((path, key)))
+        for key, move in moves.items():
+            self._moves[operation.path, key] = move
+            self._reach(Phase.BEGUN, move)
+
+    def _note_state(self, move: Move, state: dict[str, Any]) -> None:
+        isr = set(state["isr"])
+        self._reach(Phase.ADDED, move)
+        if move.replicas - move.removing <= isr:
+            self._reach(Phase.IN_SYNC, move)
+            if move.removing and not move.removing & isr:
+                self._reach(Phase.REMOVED, move)
+
+
+def _moves_of(data: bytes | None) -> dict[str, Move]:
+    """Return the moves in progress that the node of a topic names, by partition."""
+    node = json.loads(data or b"{}")
+    adding, removing = node.get("adding_replicas", {}), node.get("removing_replicas", {})
+    return {
+        key: Move(
+            frozenset(adding.get(key, ())), frozenset(removing.get(key, ())), frozenset(node["partitions"].get(key, ()))
+        )
+        for key in sorted({*adding, *removing})
+    }
+
+
 class Injector:
     """Applies faults to a cluster, and heals it at the end."""
 
@@ -57,6 +156,7 @@ class Injector:
         self._lose = lose  # called when a machine loses data
         self._is_over = False
         self._links: set[tuple[str, str]] = set()
+        self._moves = MovePhases(cluster)
 
     def schedule(self, faults: Sequence[Fault]) -> None:
         for fault in faults:
@@ -139,6 +239,24 @@ class Injector:
     def _kill_in_call(self, fault: Fault) -> None:
         self._cluster.kill_in_call(fault.broker, fault.amount)
         self._later(fault, lambda: self._start(fault.broker))
+
+    def _kill_in_move(self, fault: Fault) -> None:
+        """Kill the controller, a source or a target of the next move that comes to a phase."""
+        phase, victim = Phase(fault.amount // len(VICTIMS)), VICTIMS[fault.amount % len(VICTIMS)]
+
+        def kill(move: Move) -> None:
+            broker = victim(self, move)
+            if broker is None or self._is_over:
+                return
+            self._cluster.world.note("kill in a move", phase.name, broker)
+            self._cluster.kill(broker)
+            self._later(fault, lambda: self._start(broker))
+
+        def reached(move: Move) -> None:
+            # Some time later, so that the request to stop replicas is on its way in the one case or the other.
+            self._cluster.world.after(fault.at_us % KILL_US_MAX, lambda: kill(move))
+
+        self._moves.on_phase(phase, reached)
 
     def _lose_power(self, fault: Fault) -> None:
         self._cluster.lose_power(fault.broker)
@@ -301,6 +419,12 @@ class Injector:
 
         cluster.world.after(LOOK_US, look)
 
+    def _any_source(self, move: Move) -> int | None:
+        return min(move.removing, default=None)
+
+    def _any_target(self, move: Move) -> int | None:
+        return min(move.adding, default=None)
+
     def _controller(self) -> int | None:
         """Return the id of the controller, according to ZooKeeper."""
         entry = self._cluster.zookeeper.tree.entries.get(CONTROLLER)
@@ -331,10 +455,19 @@ class Injector:
         self._cluster.machines[fault.broker].clock_error_ms += fault.amount
 
 
+VICTIMS: Final[tuple[Callable[[Injector, Move], int | None], ...]] = (
+    lambda injector, move: injector._controller(),
+    Injector._any_source,
+    Injector._any_target,
+)
+"""Which broker a fault kills in the middle of a move."""
+
+
 _KINDS: Final[dict[str, Callable[[Injector, Fault], None]]] = {
     "kill": Injector._kill,
     "kill all": Injector._kill_all,
     "kill in a disk call": Injector._kill_in_call,
+    "kill in a move": Injector._kill_in_move,
     "power loss": Injector._lose_power,
     "disk loss": Injector._lose_disk,
     "clean stop": Injector._stop,
@@ -360,6 +493,7 @@ WEIGHTS: Final = {
     "kill": 6,
     "kill all": 1,
     "kill in a disk call": 4,
+    "kill in a move": 5,
     "power loss": 3,
     "disk loss": 1,
     "clean stop": 4,
@@ -427,6 +561,9 @@ def _draw(random: Random, at_us: int, brokers: Sequence[int], clients: Sequence[
         amount = random.randrange(2)
     elif kind == "kill in a disk call":
         amount = random.randrange(60)
+    elif kind == "kill in a move":
+        at_us //= 3  # it waits for a move
+        amount = random.randrange(len(Phase) * len(VICTIMS))
     elif kind == "expired controller":
         amount = random.randrange(10_000)
     elif kind == "deposed controller":

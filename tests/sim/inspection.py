@@ -44,7 +44,7 @@ class StateRecorder:
         self._history = history
         self._latest: dict[Partition, LeaderState] = {}
         self._controller = 0  # the session of the latest controller
-        cluster.zookeeper.on_commit = self._committed
+        cluster.zookeeper.on_commit.append(self._committed)
 
     @property
     def latest(self) -> dict[Partition, LeaderState]:

@@ -314,6 +314,8 @@ class Run:
             if kind == "fault":
                 text = str(details[0]).partition(" s ")[2].partition(":")[0]
                 self.history.counts[f"fault: {text}"] += 1
+            if kind == "kill in a move":
+                self.history.counts[f"kills in a move: {details[0]}"] += 1
             self.history.counts["cleanings of logs"] += kind == "clean"
         return self.world.now_us > before
 
@@ -353,6 +355,7 @@ class Run:
                 replication_factor=self._replication_factor,
                 polls_metadata=True,
                 folders=self.cluster.folders,
+                moved=[*PLAIN, SOURCE, *TARGETS, OFFSETS, TRANSACTIONS],
             )
         instance_id = "static" if name == STATIC_MEMBER else None
         return Member(name, self, "group", [*PLAIN, SOURCE], count=10, instance_id=instance_id)

@@ -596,3 +596,36 @@ def test_rules_with_a_number_are_those_of_the_page() -> None:
     checked = {found[1] for name in CHECKERS if (found := re.match(r"(I\d+) ", name))}
     assert set(re.findall(r"^\| (I\d+) \|", page, re.MULTILINE)) == checked
     assert set(re.findall(r"\bI\d+\b", page)) == checked
+
+
+@pytest.mark.parametrize(
+    ("left_us", "joined_us", "is_excused"),
+    [(0, 0, False), (8600, 0, True), (8600, 8_600_000, True), (8600, 4_600_000, False)],
+    ids=["a live follower", "a restarted one", "one that has just joined", "one that has learned the log start"],
+)
+def test_follower_that_has_started_again_may_serve_deleted_records(
+    left_us: int, joined_us: int, is_excused: bool
+) -> None:
+    history = good()
+    delete(history)
+    if left_us:
+        history.departures.append(Departure(left_us, 2))
+    if joined_us:
+        history.leader_states += [state(11_000, 1, 0, (1, 3), 3), state(joined_us, 1, 0, (1, 2, 3), 4)]
+    served = replace(poll("e", 9_000_000, 0, "a", "b"), broker=2, reads_followers=True)
+    history.polls.append(served)
+    rules = [violation.rule for violation in check(history)]
+    assert ("deleted records stay deleted" not in rules) is is_excused
+
+
+@pytest.mark.parametrize(("was_away", "is_excused"), [(True, True), (False, False)])
+def test_replica_that_was_dropped_while_its_broker_was_away_may_outlast_its_topic(
+    was_away: bool, is_excused: bool
+) -> None:
+    history = good()
+    replica_of_a_deleted_topic(history)
+    history.leader_states.append(replace(state(8000, 1, 0, (1, 2), 0), partition=Partition("gone", 0), replicas=(1, 2)))
+    if was_away:
+        history.departures.append(Departure(8500, 3))
+    rules = [violation.rule for violation in check(history)]
+    assert ("a deleted topic leaves nothing" not in rules) is is_excused

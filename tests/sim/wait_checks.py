@@ -93,6 +93,8 @@ def _events_of_fetch(operation: DelayedFetch, manager: Any) -> Iterator[str]:
             yield f"{name} begins at {log.log_start_offset}, behind {wanted.fetch_offset}"
         if fetch._is_follower:
             bound, what = log.log_end_offset, "log end"
+            if _was_throttled(operation, partition, fetch._limits.replica_id):
+                bound = wanted.fetch_offset
             if session is not None and log.high_watermark > wanted.sent_high_watermark:
                 yield f"the high watermark of {name} is {log.high_watermark}, above {wanted.sent_high_watermark}"
         elif fetch._limits.read_committed:
@@ -101,6 +103,16 @@ def _events_of_fetch(operation: DelayedFetch, manager: Any) -> Iterator[str]:
             bound, what = log.high_watermark, "high watermark"
         if wanted.fetch_offset < bound:
             yield f"the {what} of {name} is {bound}, above {wanted.fetch_offset}"
+
+
+def _was_throttled(operation: DelayedFetch, partition: Any, replica_id: int) -> bool:
+    """Return whether there was a rate for followers when the fetch began to wait. In sync, a follower has none.
+
+    Kafka, too, does not wake what waits when a rate is raised: the next fetch will get the records.
+    """
+    awaited = operation._partitions if operation._by_key is None else operation._by_key.values()
+    has_rate = any(it.partition is partition and it.withholds is not None for it in awaited)
+    return has_rate and replica_id not in partition.leadership.isr
 
 
 def _fetch_of(operation: DelayedFetch) -> Any:

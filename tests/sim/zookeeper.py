@@ -64,8 +64,10 @@ class SimulatedZooKeeper:
         self.world = network.world
         self.tree = MemoryTree()
         self.is_available = True
-        self.on_commit: Callable[[Sequence[Operation], int], None] = lambda operations, session_id: None
+        self.on_commit: list[Callable[[Sequence[Operation], int], None]] = []
         """Called after each transaction with its operations and session id."""
+        self.on_write: Callable[[str, Sequence[Operation]], None] = lambda host, operations: None
+        """Called with the host that sends a write, before it arrives."""
         self.on_session_end: Callable[[str], None] = lambda host: None
         self._on_next_write: dict[str, Callable[[], None]] = {}
         self._sessions: dict[int, _Session] = {}
@@ -128,7 +130,8 @@ class SimulatedZooKeeper:
         """Call back for no write that is still to be sent."""
         self._on_next_write.clear()
 
-    def note_write(self, host: str) -> None:
+    def note_write(self, host: str, operations: Sequence[Operation]) -> None:
+        self.on_write(host, operations)
         callback = self._on_next_write.pop(host, None)
         if callback is not None:
             callback()
@@ -137,7 +140,7 @@ class SimulatedZooKeeper:
         """Delete a node by hand, if it exists."""
         if path in self.tree.entries:
             self.tree.apply([Delete(path)], NO_SESSION)
-            self.on_commit([Delete(path)], NO_SESSION)
+            self._committed([Delete(path)], NO_SESSION)
 
     # Sessions
 
@@ -167,7 +170,7 @@ class SimulatedZooKeeper:
             self._lagging[session.store.host].sessions.pop(session.session_id, None)
         self.tree.end_session(session.session_id)
         if owned:
-            self.on_commit([Delete(path) for path in owned], session.session_id)
+            self._committed([Delete(path) for path in owned], session.session_id)
 
     def is_reachable(self, host: str) -> bool:
         network = self.network
@@ -180,8 +183,12 @@ class SimulatedZooKeeper:
         finally:
             if session.store.host in self._lagging:
                 self._lagging[session.store.host].catch_up()  # it responds once it has applied the write
-        self.on_commit(operations, session.session_id)
+        self._committed(operations, session.session_id)
         return results
+
+    def _committed(self, operations: Sequence[Operation], session_id: int) -> None:
+        for callback in self.on_commit:
+            callback(operations, session_id)
 
     def _resume(self) -> None:
         """Deliver what was kept back on links that work again."""
@@ -409,7 +416,7 @@ class SimulatedStore(SingleWrites):
         return await self._ask(perform)
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        self.server.note_write(self.host)
+        self.server.note_write(self.host, operations)
         return await self._ask(lambda session: self.server.apply(operations, session))
 
     async def _ask(self, perform: Callable[[_Session], T]) -> T:

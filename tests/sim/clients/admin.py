@@ -36,10 +36,19 @@ POLLS: Final = 16
 """How often each broker is asked for a topic that is created or grows."""
 POLL_PAUSE_S: Final = 0.003
 LATEST_TIMESTAMP: Final = -1
+KEPT_RATE: Final = 3_000
+"""The lowest rate of a throttle that may stay until the end of a run: all replicas are complete in time with it."""
 SEGMENT_BYTES: Final = "segment.bytes"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 TOPIC: Final = 2
+BROKER: Final = 4
 SET: Final = 0
+DELETE: Final = 1
+ENDS_MAX: Final = 100
+"""How often it is looked whether the run ends."""
+RATES: Final = (1, 300, KEPT_RATE, 100_000)
+"""Bytes a second of throttles, of which the first two would not let a run end in time."""
+THROTTLES: Final = ("leader.replication.throttled", "follower.replication.throttled")
 
 
 _OF_DIRECTORIES: Final = (
@@ -64,12 +73,20 @@ class Admin(SimulatedClient):
         replication_factor: int,
         polls_metadata: bool = False,
         folders: Sequence[str] = (),
+        moved: Sequence[Partition] = (),
     ) -> None:
-        """`folders` are the log directories of each broker."""
+        """`folders` are the log directories of each broker, `moved` the partitions that are moved between brokers."""
         super().__init__(name, around)
         self._folders = folders
         self._polls_metadata = polls_metadata
         self._partitions = partitions
+        self._moved = moved or partitions
+        self._rate = 0
+        """Of the present throttle, 0 without one."""
+        self._throttled: dict[str, None] = {}
+        """The topics of which replicas are throttled."""
+        self._are_throttles_certain = True
+        """Whether no request that sets a rate may arrive late."""
         self._count = count
         self._replication_factor = replication_factor
         self._extra: list[str] = []
@@ -84,6 +101,8 @@ class Admin(SimulatedClient):
                 self._delete,
                 self._delete,
                 self._reassign,
+                self._throttle,
+                self._race,
                 self._elect,
                 self._delete_records,
                 self._delete_records,
@@ -91,6 +110,7 @@ class Admin(SimulatedClient):
                 self._move_directories if len(self._folders) > 1 else self._elect,
             ]
             await self.random.choice(operations if number else [self._create])()
+        await self._leave_throttles()
         self.doing = "finished"
 
     async def create(self, topic: str, partitions: int, configs: dict[str, str] | None = None) -> None:
@@ -160,8 +180,10 @@ class Admin(SimulatedClient):
         # The deletion of an earlier topic of the same name may still wait for a broker.
         certain = self.history.created_topics.keys() - self.history.deleted_topics.keys()
         topic = next((topic for topic in self._extra if topic in certain), None)
-        if topic is None:
-            return
+        if topic is not None:
+            await self._add_partitions(topic)
+
+    async def _add_partitions(self, topic: str) -> None:
         count = self.history.created_topics[topic] + self.random.randint(1, 2)
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
@@ -174,7 +196,12 @@ class Admin(SimulatedClient):
             # It has so many already if the response to an earlier attempt was lost.
             self.expect(response.results[0].error_code, ErrorCode.INVALID_PARTITIONS)
 
-        growth = self._perform(f"CreatePartitions {topic}", attempt, ErrorCode.INVALID_REPLICATION_FACTOR)
+        growth = self._perform(
+            f"CreatePartitions {topic}",
+            attempt,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+        )
         if await self._while_polled(topic, growth):
             self.history.created_topics[topic] = count
 
@@ -288,11 +315,92 @@ class Admin(SimulatedClient):
         self.history.settings[topic, key] = value if is_certain else None
 
     async def _reassign(self) -> None:
-        """Reorder, shrink or move the replicas of one partition; or cancel."""
-        partition = self.random.choice(self._partitions)
+        """Reorder, remove, add or move the replicas of one partition; or cancel."""
+        await self._reassign_one(self.random.choice(self._moved))
+
+    async def _reassign_one(self, partition: Partition) -> None:
+        await self._move(partition, None if self.random.random() < 0.2 else self._drawn_replicas())
+
+    def _drawn_replicas(self) -> list[int]:
+        """Return some brokers, often one less than the replication factor, so that there is one to add again."""
+        brokers, factor = sorted(self.around.brokers()), self._replication_factor
+        count = self.random.choice([max(factor - 1, 1), max(factor - 1, 1), factor, factor, len(brokers)])
+        return self.random.sample(brokers, count)
+
+    async def _race(self) -> None:
+        """Move a partition of a topic that comes and goes, and delete the topic or add partitions at the same time."""
+        certain = self.history.created_topics.keys() - self.history.deleted_topics.keys()
+        topic = self._extra[-1] if self._extra else ""
+        if topic not in certain:
+            return
+        partition = Partition(topic, self.random.randrange(self.history.created_topics[topic]))
+        move = self.loop.create_task(self._move(partition, self._drawn_replicas()))
+        await self.think(0.05)
+        await (self._delete() if self.random.random() < 0.5 else self._add_partitions(topic))
+        await move
+        self.history.counts["moves of topics that are deleted or grow"] += 1
+
+    # Throttles
+
+    async def _throttle(self) -> None:
+        """Throttle the replicas of one topic and move them; or, if there is a throttle, remove it."""
+        if self._rate:
+            await self._remove_throttles()
+            return
+        moved = self.random.choice(self._moved)
+        self._rate = self.random.choice(RATES)
         brokers = sorted(self.around.brokers())
-        count = self.random.choice([self._replication_factor, self._replication_factor, len(brokers)])
-        await self._move(partition, None if self.random.random() < 0.2 else self.random.sample(brokers, count))
+        indexes = [it.index for it in self._moved if it.topic == moved.topic]
+        listed = ",".join(f"{index}:{broker}" for index in indexes for broker in brokers)
+        value = self.random.choice(["*", listed])
+        self._throttled[moved.topic] = None
+        await self._alter_throttles(TOPIC, moved.topic, ".replicas", value, self.any_broker())
+        for broker in brokers:
+            try:
+                await self._alter_once(BROKER, str(broker), ".rate", str(self._rate), broker)
+            except (Retry, Failed):
+                self._are_throttles_certain = False  # the request may arrive late
+        self.history.counts["throttles"] += 1
+        for _ in range(2):
+            await self._reassign_one(moved)  # the second one mostly adds what the first one has removed
+
+    async def _leave_throttles(self) -> None:
+        """In the end remove a throttle that may not stay, and perhaps others; do so when no request may be late."""
+        if self._are_throttles_certain:
+            if self._rate and (self._rate < KEPT_RATE or self.random.random() < 0.5):
+                await self._remove_throttles()
+            return
+        for _ in range(ENDS_MAX):  # faults may delay requests until then
+            if self.around.is_ending:
+                break
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)
+        await self._remove_throttles()
+
+    async def _remove_throttles(self) -> None:
+        self._rate = 0
+        for broker in sorted(self.around.brokers()):
+            await self._alter_throttles(BROKER, str(broker), ".rate", None, broker)
+        for topic in self._throttled:
+            await self._alter_throttles(TOPIC, topic, ".replicas", None, self.any_broker())
+
+    async def _alter_throttles(self, kind: int, name: str, what: str, value: str | None, broker: int) -> None:
+        await self._perform(
+            f"IncrementalAlterConfigs of throttles {name} {value}",
+            lambda: self._alter_once(kind, name, what, value, broker),
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+        )
+
+    async def _alter_once(self, kind: int, name: str, what: str, value: str | None, broker: int) -> None:
+        """Set or, with None, remove the settings of a throttle of both directions."""
+        operation = DELETE if value is None else SET
+        changes = [
+            AlterableConfig(name=f"{throttle}{what}", config_operation=operation, value=value) for throttle in THROTTLES
+        ]
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        response = await self.ask(broker, request, 1)
+        self.expect(response.responses[0].error_code)
 
     async def _move(self, partition: Partition, replicas: list[int] | None) -> None:
         """Start to move a partition, or with None cancel the move."""
