@@ -59,7 +59,7 @@ from controller.state_store import (
 )
 from controller.zookeeper.armed_watches import ArmedWatches
 from controller.zookeeper.second_execution import paths_to_read, results_if_applied
-from controller.zookeeper.session import ZooKeeperSession
+from controller.zookeeper.session import SessionListener, ZooKeeperSession
 from controller.zookeeper.settings import ZooKeeperSettings
 
 logger = logging.getLogger("kafka.zookeeper.ZooKeeperClient")
@@ -145,8 +145,13 @@ class _Reads:
 class ZooKeeperStore(SingleWrites):
     """`StateStore` over ZooKeeper."""
 
-    def __init__(self, settings: ZooKeeperSettings) -> None:
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        new_session: Callable[[ZooKeeperSettings, SessionListener], ZooKeeperSession] = ZooKeeperSession,
+    ) -> None:
         self._settings = settings
+        self._new_session = new_session
         self._session: ZooKeeperSession | None = None
         self._has_expired = False
         self._opening: asyncio.Future[None] | None = None
@@ -177,7 +182,7 @@ class ZooKeeperStore(SingleWrites):
         deadline = loop.time() + total_seconds
         try:
             while (left_seconds := deadline - loop.time()) > 0:
-                session = self._session = ZooKeeperSession(self._settings, self)
+                session = self._session = self._new_session(self._settings, self)
                 attempt_seconds = max(total_seconds / CONNECTION_ATTEMPTS, ATTEMPT_SECONDS_MIN)
                 if await self._is_connected_within(min(attempt_seconds, left_seconds), session):
                     await self._create_chroot()

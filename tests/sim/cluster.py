@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from broker.server import StartupError
+from tests.sim.coordination import SimulatedCoordination
 from tests.sim.disk import DiskFiles, RandomCut, SimulatedDisk
 from tests.sim.network import SimulatedNetwork
 from tests.sim.process import PORT, BrokerProcess
@@ -74,10 +75,13 @@ class Machine:
 class Cluster:
     """Brokers 1 to `size`, each on the machine `broker-<id>`."""
 
-    def __init__(self, world: World, size: int, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, world: World, size: int, properties: Mapping[str, str] | None = None, *, is_coordinated: bool = False
+    ) -> None:
+        """With `is_coordinated`, brokers have sessions with the coordination server, not with a model of ZooKeeper."""
         self.world = world
         self.network = SimulatedNetwork(world)
-        self.zookeeper = SimulatedZooKeeper(self.network)
+        self.zookeeper = (SimulatedCoordination if is_coordinated else SimulatedZooKeeper)(self.network)
         self.properties = {**PROPERTIES, **(properties or {})}
         self.machines = {number: Machine(number, f"broker-{number}") for number in range(1, size + 1)}
         self.ends_slices = True

@@ -451,6 +451,10 @@ class Injector:
         self._cluster.zookeeper.become_unavailable()
         self._later(fault, self._cluster.zookeeper.become_available)
 
+    def _restart_store(self, fault: Fault) -> None:
+        """Let the server of the metadata die, at any time or, with amount 1, while it writes; start it again."""
+        self._cluster.zookeeper.restart(fault.duration_us, in_write=bool(fault.amount))
+
     def _jump_clock(self, fault: Fault) -> None:
         self._cluster.machines[fault.broker].clock_error_ms += fault.amount
 
@@ -486,6 +490,7 @@ _KINDS: Final[dict[str, Callable[[Injector, Fault], None]]] = {
     "lost store connection": Injector._lose_store_connection,
     "lagging store server": Injector._delay_store,
     "store unavailable": Injector._stop_store,
+    "store restart": Injector._restart_store,
     "clock jump": Injector._jump_clock,
 }
 
@@ -512,6 +517,7 @@ WEIGHTS: Final = {
     "lost store connection": 3,
     "lagging store server": 3,
     "store unavailable": 2,
+    "store restart": 5,
     "clock jump": 1,
 }
 
@@ -557,7 +563,7 @@ def _draw(random: Random, at_us: int, brokers: Sequence[int], clients: Sequence[
             amount = random.randrange(2)
     elif kind == "lagging store server":
         amount = random.choice([50_000, 500_000, 3 * SECOND_US])
-    elif kind == "failing directory":
+    elif kind in ("failing directory", "store restart"):
         amount = random.randrange(2)
     elif kind == "kill in a disk call":
         amount = random.randrange(60)

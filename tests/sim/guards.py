@@ -16,8 +16,21 @@ import pytest
 from base.pause import Pause
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.replicated_log import ReplicatedLog
+from broker.replica import fetchers
+from broker.replica.manager import ReplicaManager
+from broker.replica.near_reads import NearReads
+from broker.replica.partition import Partition
+from broker.replica.throttles import FollowerBudget, Throttle
 from broker.transactions.machine import transaction
 from broker.transactions.machine.transaction import Metadata, Transaction
+from controller import topic_deletion
+from controller.active import deletions, reassignments
+from controller.active.deletions import Deletions
+from controller.active.reassignments import Reassignments
+from controller.coordination.machine.coordinator import Coordinator
+from controller.coordination.machine.sessions import Sessions
+from controller.zookeeper import store
+from controller.zookeeper.store import ZooKeeperStore
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataRequest
 from storage.log import log_appends
 from storage.log.log import Log
@@ -30,6 +43,9 @@ from storage.segments.leader_epochs import LeaderEpochs
 from tests.sim.run import run_alone
 
 Patch = pytest.MonkeyPatch
+NO_EPOCH = -1
+WHOLE_BATCH = 2_000
+"""More bytes than most batches have, and more than most throttles have left."""
 
 
 class RemovableGuard(NamedTuple):
@@ -166,6 +182,112 @@ def no_new_epoch(patch: Patch) -> None:
     patch.setattr(transaction, "ON_INIT_PRODUCER", replaced)
 
 
+# Near reads
+
+
+def followers_serve_to_their_end(patch: Patch) -> None:
+    original = Partition.readable_end_offset
+
+    def end(self: Partition, isolation: Any) -> int:
+        return self.log.log_end_offset if self.is_follower else original(self, isolation)
+
+    patch.setattr(Partition, "readable_end_offset", end)
+
+
+def any_epoch_may_read_followers(patch: Patch) -> None:
+    original = Partition.require_replica
+    patch.setattr(Partition, "require_replica", lambda self, epoch: original(self, NO_EPOCH))
+
+
+def any_follower_is_near(patch: Patch) -> None:
+    """Choose among all live followers, also those that do not have the offset of the consumer."""
+
+    def preferred(self: NearReads, partition: Partition, fetch_offset: int, client: Any) -> int | None:
+        nodes = self._brokers()
+        followers = [it for it in partition.leadership.replicas if it != self._broker_id and it in nodes]
+        near = [it for it in followers if nodes[it].rack == client.rack]
+        own = nodes[self._broker_id].rack if self._broker_id in nodes else client.rack
+        return max(near, default=None) if partition.is_leader and own != client.rack else None
+
+    patch.setattr(NearReads, "preferred", preferred)
+
+
+def followers_wake_no_readers(patch: Patch) -> None:
+    def append(self: ReplicaManager, partition: Partition, records: memoryview, **details: Any) -> None:
+        partition.append_fetched(records, **details)
+
+    patch.setattr(ReplicaManager, "append_fetched", append)
+
+
+# Throttles and moves
+
+
+def replicas_in_sync_are_throttled(patch: Patch) -> None:
+    patch.setattr(Throttle, "holds_back", lambda self, partition, replica_id: self.concerns(partition))
+
+
+def throttled_partitions_wait_for_long(patch: Patch) -> None:
+    patch.setattr(Throttle, "wait_ms", lambda self: 600_000)
+    patch.setattr(fetchers, "THROTTLE_CHECK_MS_MAX", 600_000)
+
+
+def throttled_partitions_get_no_whole_batch(patch: Patch) -> None:
+    original = FollowerBudget.of
+
+    def of(self: FollowerBudget, partition: Any) -> int:
+        allowed = original(self, partition)
+        return 0 if allowed < WHOLE_BATCH else allowed
+
+    patch.setattr(FollowerBudget, "of", of)
+
+
+def moves_are_forgotten(patch: Patch) -> None:
+    patch.setattr(Reassignments, "load", lambda self: None)
+
+
+def moves_end_before_replicas_are_in_sync(patch: Patch) -> None:
+    patch.setattr(reassignments, "is_complete", lambda assignment, isr: True)
+
+
+def deletions_do_not_wait_for_moves(patch: Patch) -> None:
+    patch.setattr(Deletions, "mark_ineligible", lambda self, topics: None)
+    patch.setattr(
+        deletions,
+        "topics_not_deletable_now",
+        lambda context: {it for it in context.topics_to_delete if topic_deletion.replicas_to_delete(context, it)[1]},
+    )
+
+
+# The coordination server and its clients
+
+
+def sessions_end_with_their_server(patch: Patch) -> None:
+    original = Sessions.__init__
+    patch.setattr(Sessions, "__init__", lambda self, stored, *arguments: original(self, (), *arguments))
+
+
+def halted_time_counts(patch: Patch) -> None:
+    def expired(self: Sessions, now_ms: int) -> list[int]:
+        return [session.id for session in self._sessions.values() if session.deadline_ms <= now_ms]
+
+    patch.setattr(Sessions, "expired", expired)
+
+
+def watches_end_with_their_connection(patch: Patch) -> None:
+    patch.setattr(ZooKeeperStore, "_reads_to_arm_again", lambda self: [])
+
+
+def repeated_writes_fail(patch: Patch) -> None:
+    patch.setattr(store, "results_if_applied", lambda operations, nodes, **details: None)
+
+
+def zxids_begin_anew(patch: Patch) -> None:
+    original = Coordinator.__init__
+    patch.setattr(
+        Coordinator, "__init__", lambda self, tree, sessions, zxid, limits: original(self, tree, sessions, 0, limits)
+    )
+
+
 GUARDS = [
     RemovableGuard("producers are known after a roll", producers_are_forgotten_at_a_roll),
     RemovableGuard("producers are rebuilt after a truncation", producers_stay_over_a_truncation),
@@ -181,6 +303,21 @@ GUARDS = [
     RemovableGuard("OffsetCommit waits for the ISR", commits_do_not_wait),
     RemovableGuard("markers wait until the ISR has PrepareCommit", states_of_transactions_do_not_wait),
     RemovableGuard("InitProducerId raises the epoch", no_new_epoch),
+    RemovableGuard("followers serve consumers what is committed", followers_serve_to_their_end),
+    RemovableGuard("leader epoch of a fetch from a follower", any_epoch_may_read_followers),
+    RemovableGuard("a near replica is in sync and has the offset", any_follower_is_near),
+    RemovableGuard("what a follower learns wakes its consumers", followers_wake_no_readers),
+    RemovableGuard("replicas in sync are not throttled", replicas_in_sync_are_throttled),
+    RemovableGuard("throttled partitions are fetched again", throttled_partitions_wait_for_long),
+    RemovableGuard("a throttled replica gets whole batches", throttled_partitions_get_no_whole_batch),
+    RemovableGuard("the next controller continues a move", moves_are_forgotten),
+    RemovableGuard("a move waits for its new replicas", moves_end_before_replicas_are_in_sync),
+    RemovableGuard("a deletion waits for moves", deletions_do_not_wait_for_moves),
+    RemovableGuard("sessions outlive the coordination server", sessions_end_with_their_server),
+    RemovableGuard("time in which the coordination server is halted does not count", halted_time_counts),
+    RemovableGuard("watches outlive a connection", watches_end_with_their_connection),
+    RemovableGuard("a repeated write is recognised", repeated_writes_fail),
+    RemovableGuard("zxids rise over restarts", zxids_begin_anew),
 ]
 
 

@@ -25,6 +25,7 @@ from tests.sim.clients.member import Member
 from tests.sim.clients.pipelined import PipelinedProducer
 from tests.sim.clients.producer import Producer
 from tests.sim.cluster import FOLDER, FOLDERS, Cluster, Machine
+from tests.sim.coordination import SimulatedCoordination
 from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
 from tests.sim.history import Anomaly, DataLoss, Departure, History, Partition
 from tests.sim.inspection import (
@@ -73,6 +74,8 @@ CLEANED: Final = 0.3
 RETAINED_BYTES: Final = 1500
 NEAR_READS: Final = 0.6
 """How many of the runs have racks, with consumers that read near followers."""
+COORDINATED: Final = 0.5
+"""How many of the runs have the real coordination server in place of the model of ZooKeeper."""
 UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -121,8 +124,12 @@ class Run:
         clients: Sequence[str] | None = None,
         faults: Sequence[Fault] | None = None,
         traces_messages: bool = True,
+        is_coordinated: bool | None = None,
     ) -> None:
-        """`clients` and `faults` take part; None: all that `clients_of` names, and the faults that the seed draws."""
+        """`clients` and `faults` take part; None: all that `clients_of` names, and the faults that the seed draws.
+
+        `is_coordinated`: whether there is a coordination server; None leaves that to the seed.
+        """
         self.seed = seed
         self.world = World(seed, traces_messages=traces_messages)
         self._replication_factor = min(brokers, 3)
@@ -139,8 +146,14 @@ class Run:
             "transaction.state.log.min.isr": min_isr,
         }
         self.cluster = Cluster(
-            self.world, brokers, {**drawn_properties(Random(f"{seed}/properties")), **self.fixed_properties}
+            self.world,
+            brokers,
+            {**drawn_properties(Random(f"{seed}/properties")), **self.fixed_properties},
+            is_coordinated=Random(f"{seed}/store").random() < COORDINATED if is_coordinated is None else is_coordinated,
         )
+        if isinstance(self.cluster.zookeeper, SimulatedCoordination):
+            self.cluster.zookeeper.note_anomaly = self._note
+            self.history.counts["runs with the coordination server"] += 1
         self._settle_in_racks(Random(f"{seed}/racks"))
         if Random(f"{seed}/retention").random() < RETENTION:
             self.history.retained["plain"] = RETAINED_BYTES
@@ -314,6 +327,8 @@ class Run:
             if kind == "fault":
                 text = str(details[0]).partition(" s ")[2].partition(":")[0]
                 self.history.counts[f"fault: {text}"] += 1
+            if kind == "coordination server dies":
+                self.history.counts["deaths of the coordination server"] += 1
             if kind == "kill in a move":
                 self.history.counts[f"kills in a move: {details[0]}"] += 1
             self.history.counts["cleanings of logs"] += kind == "clean"

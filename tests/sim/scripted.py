@@ -51,8 +51,15 @@ _FETCH: Final = message_info(FetchRequest).api_key.to_bytes(2)
 class Script(Run):
     """A cluster with the usual topics, no clients and no faults but those of the script."""
 
-    def __init__(self, seed: int = 1, properties: Mapping[str, str] | None = None, brokers: int = BROKERS) -> None:
-        super().__init__(seed, brokers=brokers, clients=[], faults=[])
+    def __init__(
+        self,
+        seed: int = 1,
+        properties: Mapping[str, str] | None = None,
+        brokers: int = BROKERS,
+        *,
+        is_coordinated: bool = False,
+    ) -> None:
+        super().__init__(seed, brokers=brokers, clients=[], faults=[], is_coordinated=is_coordinated)
         self.cluster.ends_slices = self.history.allows_unclean = False
         self.cluster.properties = {**PROPERTIES, **self.fixed_properties, **(properties or {})}
         self.history.retained.clear()

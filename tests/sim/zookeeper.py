@@ -34,6 +34,7 @@ from controller.state_store import (
     SessionExpired,
     SingleWrites,
     Stat,
+    StateStore,
     StoreError,
     StoreUnavailable,
     Watch,
@@ -75,7 +76,7 @@ class SimulatedZooKeeper:
         self._lagging: dict[str, _LaggingServer] = {}
         network.on_mended(self._resume)
 
-    def new_store(self, host: str, loop: ProcessLoop, settings: ZooKeeperSettings) -> SimulatedStore:
+    def new_store(self, host: str, loop: ProcessLoop, settings: ZooKeeperSettings) -> StateStore:
         """Return the store of a process on `host`, not open yet."""
         return SimulatedStore(self, host, loop, settings)
 
@@ -92,6 +93,16 @@ class SimulatedZooKeeper:
         for session in self._sessions.values():
             session.heard_us = self.world.now_us  # a new leader of the ensemble gives each session its whole timeout
         self._resume()
+
+    def restart(self, down_us: int, *, in_write: bool) -> None:
+        """Lose all connections at once, with what is on the way, and respond to nobody for a while.
+
+        Sessions outlive that. In an ensemble no write is lost that another server has, so `in_write` has no effect.
+        """
+        for session in self._sessions.values():
+            session.store.disconnect()
+        self.become_unavailable()
+        self.world.after(down_us, self.become_available)
 
     def expire(self, host: str) -> None:
         """End the sessions of a host, as if the server had not heard of it for long."""
