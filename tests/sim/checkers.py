@@ -159,9 +159,17 @@ def one_leader_per_epoch(history: History) -> Iterator[str]:
 
 @_rule("only the latest controller writes states")
 def latest_controller_writes(history: History) -> Iterator[str]:
-    """After a controller has written the state of any partition, no earlier one writes any."""
+    """After a controller has written the state of any partition, no earlier one writes any.
+
+    In older protocols a leader writes its ISR, and keeps the epoch of the controller that has elected it.
+    """
     highest: LeaderState | None = None
+    latest: dict[Partition, LeaderState] = {}
     for state in history.leader_states:
+        before = latest.get(state.partition)
+        latest[state.partition] = state
+        if history.leaders_write_states and before is not None and _is_by_leader(before, state):
+            continue
         if highest is None or state.controller_epoch > highest.controller_epoch:
             highest = state
         elif state.controller_epoch < highest.controller_epoch:
@@ -169,6 +177,14 @@ def latest_controller_writes(history: History) -> Iterator[str]:
                 f"{state.partition}: the controller of epoch {state.controller_epoch} wrote at {_time(state.at_us)}, "
                 f"after that of epoch {highest.controller_epoch} wrote {highest.partition}"
             )
+
+
+def _is_by_leader(before: LeaderState, after: LeaderState) -> bool:
+    return (before.leader, before.leader_epoch, before.controller_epoch) == (
+        after.leader,
+        after.leader_epoch,
+        after.controller_epoch,
+    )
 
 
 @_rule("I1 consumers see one leader per epoch")

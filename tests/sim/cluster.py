@@ -23,6 +23,8 @@ from tests.sim.zookeeper import SimulatedZooKeeper
 FOLDER: Final = "/data"
 FOLDERS: Final = (FOLDER, "/more")
 """All log directories that a broker may have."""
+WITHOUT_IDS: Final = "2.6"
+"""An `inter.broker.protocol.version` in which controllers know no topic ids."""
 RESTART_US: Final = 1_000_000
 """How long the supervisor of a machine waits before it starts a broker again that could not start or failed."""
 
@@ -63,6 +65,8 @@ class Machine:
     host: str
     rack: str = ""
     """Empty if it is in no rack."""
+    protocol: str = ""
+    """`inter.broker.protocol.version`, until the broker is stopped cleanly; empty for the newest."""
     disk: SimulatedDisk = field(default_factory=SimulatedDisk)
     clock_error_ms: int = 0
     is_wanted: bool = True
@@ -124,6 +128,7 @@ class Cluster:
                 **self.properties,
                 "broker.id": str(broker_id),
                 **({"broker.rack": machine.rack} if machine.rack else {}),
+                **({"inter.broker.protocol.version": machine.protocol} if machine.protocol else {}),
             },
             clock_error_ms=lambda: machine.clock_error_ms,
             ends_slices=self.ends_slices,
@@ -168,6 +173,9 @@ class Cluster:
             return
         machine.is_wanted = False
         self.world.note("stop", machine.host)
+        if machine.protocol:
+            self.world.note("upgrade", machine.host, machine.protocol)
+            machine.protocol = ""
         process.stop()
 
         def has_stopped(stopped: asyncio.Task[None]) -> None:

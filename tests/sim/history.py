@@ -289,6 +289,8 @@ class History:
     """Where something of each incarnation is after healing: nodes of ZooKeeper, and brokers with a replica."""
     min_isr: int = 1
     allows_unclean: bool = False
+    leaders_write_states: bool = False
+    """Whether some brokers have a protocol (before 2.7) in which leaders change ISRs, and topics have no ids."""
     healed_us: int | None = None
     final_replicas: dict[Partition, tuple[int, ...]] = field(default_factory=dict)
     """After healing. A move ends with a change of the replicas, which no state follows."""

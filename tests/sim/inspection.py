@@ -56,7 +56,9 @@ class StateRecorder:
             self._controller = session_id
         for operation in operations:
             self._cluster.world.note("store", session_id, type(operation).__name__, operation.path)
-            if session_id != self._controller and self._is_of_controller(operation):
+            # In older protocols leaders write states. That is judged by these: the leader and its epoch stay.
+            is_by_leader = self._history.leaders_write_states and _STATE.fullmatch(operation.path)
+            if session_id != self._controller and self._is_of_controller(operation) and not is_by_leader:
                 self._note_late(operation)
             if isinstance(operation, Create | SetData):
                 found = _STATE.fullmatch(operation.path)
@@ -64,7 +66,7 @@ class StateRecorder:
                     self._note_state(Partition(found[1], int(found[2])), operation.path)
                 elif created := _TOPIC.fullmatch(operation.path):
                     node = json.loads(self._cluster.zookeeper.tree.entries[operation.path].data or b"{}")
-                    self._history.incarnation(created[1], node["topic_id"])
+                    self._history.incarnation(created[1], node.get("topic_id"))
                     self._history.partition_counts.setdefault(created[1], set()).add(len(node["partitions"]))
 
     @staticmethod
@@ -82,7 +84,7 @@ class StateRecorder:
         entry = entries[path]
         node = json.loads(entry.data or b"{}")
         topic = json.loads(entries[f"/brokers/topics/{partition.topic}"].data or b"{}")
-        partition = Partition(self._history.incarnation(partition.topic, topic["topic_id"]), partition.index)
+        partition = Partition(self._history.incarnation(partition.topic, topic.get("topic_id")), partition.index)
         state = LeaderState(
             world.now_us,
             partition,
@@ -112,7 +114,7 @@ class StateRecorder:
         if entry is None:
             return ()
         node = json.loads(entry.data or b"{}")
-        if self._history.incarnation(topic, node["topic_id"]) != partition.topic:
+        if self._history.incarnation(topic, node.get("topic_id")) != partition.topic:
             return ()
         return tuple(node["partitions"].get(str(partition.index), ()))
 
@@ -139,7 +141,7 @@ def remains_of_topics(cluster: Cluster, history: History) -> dict[str, list[str]
     places: dict[str, list[str]] = {}
     for path, entry in sorted(cluster.zookeeper.tree.entries.items()):
         if found := _TOPIC_NODE.fullmatch(path):
-            topic_id = json.loads(entry.data or b"{}")["topic_id"] if _TOPIC.fullmatch(path) else None
+            topic_id = json.loads(entry.data or b"{}").get("topic_id") if _TOPIC.fullmatch(path) else None
             places.setdefault(history.incarnation(found[1], topic_id), []).append(path)
     for machine in cluster.machines.values():
         for path in directories(machine.disk):

@@ -24,7 +24,7 @@ from tests.sim.clients.extra_reader import ExtraReader
 from tests.sim.clients.member import Member
 from tests.sim.clients.pipelined import PipelinedProducer
 from tests.sim.clients.producer import Producer
-from tests.sim.cluster import FOLDER, FOLDERS, Cluster, Machine
+from tests.sim.cluster import FOLDER, FOLDERS, WITHOUT_IDS, Cluster, Machine
 from tests.sim.coordination import SimulatedCoordination
 from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
 from tests.sim.history import Anomaly, DataLoss, Departure, History, Partition
@@ -76,6 +76,11 @@ NEAR_READS: Final = 0.6
 """How many of the runs have racks, with consumers that read near followers."""
 COORDINATED: Final = 0.5
 """How many of the runs have the real coordination server in place of the model of ZooKeeper."""
+UPGRADES: Final = 0.2
+"""How many of the runs begin with brokers of an older protocol, which are upgraded when they are stopped cleanly."""
+PROTOCOLS: Final = (WITHOUT_IDS, "2.8", "3.2")
+UPGRADE_US: Final = 300_000
+"""How long a broker is down that is upgraded."""
 UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -155,6 +160,7 @@ class Run:
             self.cluster.zookeeper.note_anomaly = self._note
             self.history.counts["runs with the coordination server"] += 1
         self._settle_in_racks(Random(f"{seed}/racks"))
+        upgrades = self._begin_with_older_protocols(Random(f"{seed}/protocols"))
         if Random(f"{seed}/retention").random() < RETENTION:
             self.history.retained["plain"] = RETAINED_BYTES
         self.history.allows_unclean = self.cluster.properties["unclean.leader.election.enable"] == "true"
@@ -165,6 +171,7 @@ class Run:
         self.cluster.on_started.append(WaitChecks(self.history, self._note).watch)
         random = Random(f"{seed}/schedule")
         drawn = draw_schedule(random, sorted(self.cluster.machines), CLIENTS, FAULTS_US)
+        drawn = sorted(drawn + upgrades, key=lambda fault: fault.at_us)
         self.faults = list(drawn if faults is None else faults)
         self._injector = Injector(self.cluster, self._client_names, self._lose)
         self._clients: list[SimulatedClient] = []
@@ -179,6 +186,23 @@ class Run:
             self.cluster.properties["replica.selector.class"] = RACK_AWARE
             for machine in self.cluster.machines.values():
                 machine.rack = self._racks[machine.broker_id % len(self._racks)]
+
+    def _begin_with_older_protocols(self, random: Random) -> list[Fault]:
+        """In some of the runs, let brokers begin with an older protocol; return the clean stops that upgrade them."""
+        if random.random() >= UPGRADES:
+            return []
+        older = random.choice(PROTOCOLS)
+        machines = list(self.cluster.machines.values())
+        for machine in machines:
+            machine.protocol = random.choice([older, older, ""])
+        self.history.leaders_write_states = older == WITHOUT_IDS
+        self.history.counts[f"runs with brokers of {older}"] += 1
+        first_us, pause_us = random.randrange(FAULTS_US // 2), FAULTS_US // 2 // len(machines)
+        return [
+            Fault(first_us + pause_us * number, "clean stop", machine.broker_id, duration_us=UPGRADE_US)
+            for number, machine in enumerate(machines)
+            if machine.protocol
+        ]
 
     # Surroundings
 
@@ -329,6 +353,7 @@ class Run:
                 self.history.counts[f"fault: {text}"] += 1
             if kind == "coordination server dies":
                 self.history.counts["deaths of the coordination server"] += 1
+            self.history.counts["upgrades of brokers"] += kind == "upgrade"
             if kind == "kill in a move":
                 self.history.counts[f"kills in a move: {details[0]}"] += 1
             self.history.counts["cleanings of logs"] += kind == "clean"
@@ -353,7 +378,9 @@ class Run:
                 self,
                 [*PLAIN, SOURCE, *TARGETS],
                 is_committed=name == "committed-reader",
-                version=random.choice([NAMES_VERSION, IDS_VERSION]),
+                version=random.choice(
+                    [NAMES_VERSION, NAMES_VERSION if self.history.leaders_write_states else IDS_VERSION]
+                ),
                 has_sessions=random.random() < SESSIONS,
             )
         if name == "extra-reader":

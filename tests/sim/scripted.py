@@ -65,7 +65,8 @@ class Script(Run):
         self.history.retained.clear()
         self._racks.clear()
         for machine in self.cluster.machines.values():
-            machine.rack = ""
+            machine.rack = machine.protocol = ""
+        self.history.leaders_write_states = False
         self._numbers = 0
         self.actor = Actor("actor", self)
 

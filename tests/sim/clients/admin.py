@@ -102,6 +102,7 @@ class Admin(SimulatedClient):
                 self._delete,
                 self._reassign,
                 self._throttle,
+                self._throttle,
                 self._race,
                 self._elect,
                 self._delete_records,
@@ -211,7 +212,9 @@ class Admin(SimulatedClient):
         topic = self._extra.pop()
         was_created = topic in self.history.created_topics  # else the new topic would count as the one that is deleted
         # A second request may have been sent that is late, and would delete the new topic.
-        if await self.delete(topic) == 1 and was_created and self.random.random() < 0.7:
+        requests = await self.delete(topic)
+        has_ids = not self.history.leaders_write_states
+        if requests == 1 and was_created and has_ids and self.random.random() < 0.7:
             await self.think(2.0)
             await self.create(topic, 2)
             self._extra.append(topic)

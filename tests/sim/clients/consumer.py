@@ -219,7 +219,7 @@ class Consumer(SimulatedClient):
             partition: _Wanted(
                 self._leaders[partition][1],
                 self.positions.get(self._judged(partition), 0),
-                self.topic_ids.get(partition.topic, ZERO_UUID),
+                self.topic_ids.get(partition.topic, ZERO_UUID) if self._version > NAMES_VERSION else ZERO_UUID,
             )
             for partition in partitions
         }
@@ -383,7 +383,12 @@ class Consumer(SimulatedClient):
         return f"{self.reading_as}^{jumps}" if jumps else self.reading_as
 
     async def _leave_range(self, broker: int, epoch: int, partition: Partition) -> None:
-        """The position is outside of the log: legal only below its start. Continue there. Raises Retry."""
+        """The position is outside of the log: legal only below its start. Continue there. Raises Retry.
+
+        A deposed leader, to which an old client may go back, lacks what the consumer has read from its successor.
+        """
+        if epoch < self._latest_epochs.get(partition, epoch):
+            raise Retry("a deposed leader")
         found = await self._offset_at(broker, epoch, partition, EARLIEST)
         position = self.positions[partition]
         if position >= found.offset:

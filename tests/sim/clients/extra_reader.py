@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocol.errors import ErrorCode
 from tests.sim.clients.base import Retry, Surroundings
-from tests.sim.clients.consumer import IDS_VERSION, Consumer
+from tests.sim.clients.consumer import IDS_VERSION, NAMES_VERSION, Consumer
 from tests.sim.clients.producer import VERSION, batch_of, produce_request
 from tests.sim.history import Partition
 
@@ -23,7 +23,9 @@ class ExtraReader(Consumer):
     """
 
     def __init__(self, name: str, around: Surroundings) -> None:
-        super().__init__(name, around, [], is_committed=False, version=IDS_VERSION, has_sessions=True)
+        # Without ids it could not tell one topic of a name from the next; then there is only one.
+        version = NAMES_VERSION if around.history.leaders_write_states else IDS_VERSION
+        super().__init__(name, around, [], is_committed=False, version=version, has_sessions=True)
         self._written = 0
 
     async def run(self) -> None:
