@@ -254,6 +254,10 @@ class AssignedReplicas:
             elif state.partition_epoch < partition.leadership.partition_epoch:
                 logger.warning("skipping LeaderAndIsr for %s-%d: its partition epoch is old", *key)
                 return ErrorCode.NONE
+            elif topic_id is not None and partition.log.topic_id is None:
+                # It came into service under a controller without topic ids.
+                partition.log.assign_topic_id(topic_id)
+                self._replicas.host(partition, topic_id)
             self._lead_or_follow(
                 partition,
                 Leadership(

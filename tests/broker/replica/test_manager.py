@@ -390,6 +390,13 @@ def test_new_replica_adopts_a_log_without_a_topic_id(manager: Replicas, log_mana
     assert log.topic_id == TOPIC_ID
 
 
+def test_a_new_leader_epoch_may_add_the_topic_id(manager: Replicas) -> None:
+    apply_state(manager, topic_id=ZERO_UUID)
+    assert apply_state(manager, leader_epoch=1) == ErrorCode.NONE
+    assert led(manager).topic_id == TOPIC_ID
+    assert manager.topic_of(TOPIC_ID) == "t"
+
+
 def test_replica_in_service_keeps_its_log_without_a_topic_id(manager: Replicas) -> None:
     apply_state(manager, topic_id=ZERO_UUID, is_new=True)
     log = led(manager).log
