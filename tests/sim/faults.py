@@ -425,10 +425,12 @@ class Injector:
         cluster.world.after(LOOK_US, look)
 
     def _any_source(self, move: Move) -> int | None:
-        return min(move.removing, default=None)
+        """Return a replica that is removed, or else one that has the records already."""
+        return min(move.removing or move.replicas - move.adding, default=None)
 
     def _any_target(self, move: Move) -> int | None:
-        return min(move.adding, default=None)
+        """Return a replica that is added, or else one that stays."""
+        return min(move.adding or move.replicas - move.removing, default=None)
 
     def _controller(self) -> int | None:
         """Return the id of the controller, according to ZooKeeper."""

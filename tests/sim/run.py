@@ -85,7 +85,7 @@ UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 MOVER: Final = "mover"
-"""Takes part only if there are more brokers than replicas of a partition."""
+"""Takes part unless there is only one broker; moves less if there are not more brokers than replicas."""
 FAULTS_US: Final = 15 * SECOND_US
 START_LIMIT_US: Final = 60 * SECOND_US
 LOOKS_US: Final = SECOND_US
@@ -361,11 +361,11 @@ class Run:
 
     def _new_client(self, name: str) -> SimulatedClient:
         if name == "plain":
-            return Producer(name, self, PLAIN, count=36)
+            return Producer(name, self, PLAIN, count=28)
         if name == "leader-only":
-            return Producer(name, self, PLAIN, count=20, acks=1)
+            return Producer(name, self, PLAIN, count=14, acks=1)
         if name == "idempotent":
-            return PipelinedProducer(name, self, [SOURCE, PLAIN[0]], count=30)
+            return PipelinedProducer(name, self, [SOURCE, PLAIN[0]], count=24)
         if name == COPIER:
             # A transaction is ten appends to the internal topics, each with four fetches of followers.
             return Copier(name, self, SOURCE, TARGETS, count=6, pause_s=2.0)
@@ -387,7 +387,8 @@ class Run:
             return ExtraReader(name, self)
         if name == MOVER:
             moved = [*PLAIN, SOURCE, *TARGETS, OFFSETS, TRANSACTIONS]
-            return Mover(name, self, moved, count=12, replication_factor=self._replication_factor)
+            count = 12 if len(self.cluster.machines) > BROKERS else 3
+            return Mover(name, self, moved, count=count, replication_factor=self._replication_factor)
         if name == "admin":
             return Admin(
                 name,
@@ -523,7 +524,7 @@ def drawn_properties(random: Random) -> dict[str, str]:
 
 def clients_of(brokers: int) -> tuple[str, ...]:
     """Return the names of all clients of a run with so many brokers."""
-    return (*CLIENTS, MOVER) if brokers > BROKERS else CLIENTS
+    return (*CLIENTS, MOVER) if brokers > 1 else CLIENTS
 
 
 def run_seed(

@@ -32,7 +32,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.sim.clients.base import Failed, Retry, SimulatedClient, Surroundings
 from tests.sim.history import Deletion, Partition
 
-POLLS: Final = 16
+POLLS: Final = 10
 """How often each broker is asked for a topic that is created or grows."""
 POLL_PAUSE_S: Final = 0.003
 LATEST_TIMESTAMP: Final = -1
@@ -462,7 +462,7 @@ class Mover(Admin):
 
     async def run(self) -> None:
         for _ in range(self._count):
-            await self.think(1.0)
+            await self.think(3.0 if len(self.around.brokers()) == self._replication_factor else 1.0)
             partition = self.random.choice(self._partitions)
             await self._move(partition, self._replicas())
             for _ in range(self.random.randrange(4)):
@@ -474,4 +474,7 @@ class Mover(Admin):
         self.doing = "finished"
 
     def _replicas(self) -> list[int]:
-        return self.random.sample(sorted(self.around.brokers()), self._replication_factor)
+        brokers = sorted(self.around.brokers())
+        if len(brokers) == self._replication_factor:
+            return self._drawn_replicas()
+        return self.random.sample(brokers, self._replication_factor)
