@@ -143,6 +143,11 @@ class SimulatedCoordination(SimulatedZooKeeper):
         self._hosts: dict[int, str] = {}
         self._generation = 0
         self._coordinator: Coordinator | None = None
+        self._uncommitted: list[_Transaction] = []
+        self._writing: tuple[Changes, list[_Transaction]] | None = None
+        self._is_commit_due = False
+        self._dies_in_write_for_us: int | None = None
+        """For how long the server is to be down that dies in its next write; None: it does not."""
         self._start_server()
 
     def new_store(self, host: str, loop: ProcessLoop, settings: ZooKeeperSettings) -> StateStore:
@@ -189,10 +194,10 @@ class SimulatedCoordination(SimulatedZooKeeper):
         file = self._file
         sessions = Sessions(file.sessions.values(), file.last_session_id, _TIMEOUTS, self._now().monotonic_ms)
         self._coordinator = Coordinator(new_tree(sorted(file.nodes.items())), sessions, file.zxid, _LIMITS)
-        self._uncommitted: list[_Transaction] = []
-        self._writing: tuple[Changes, list[_Transaction]] | None = None
+        self._uncommitted = []
+        self._writing = None
         self._is_commit_due = False
-        self._dies_in_write_for_us: int | None = None
+        self._dies_in_write_for_us = None
         self._written.apply(cast("dict[str, Znode | None]", self._coordinator.tree.nodes))
         self.world.after(TICK_MS * 1000, self._tick, self._generation)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from controller.paths import CONTROLLER
 from controller.state_store import Operation, SetData
-from tests.sim.cluster import WITHOUT_IDS, Cluster, Machine
+from tests.sim.cluster import Cluster, Machine
 from tests.sim.disk import DiskFiles
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
@@ -170,11 +170,6 @@ class Injector:
         for broker_id, machine in cluster.machines.items():
             if machine.disk.failing_folder is not None or _has_lost_a_directory(machine):
                 cluster.kill(broker_id)  # a broker uses a log directory that has failed only after a restart
-            if machine.protocol == WITHOUT_IDS:
-                # As long as it may be the controller, a broker that has not heard of a topic's id never does, and
-                # those that know the id fetch nothing from it, as in Kafka.
-                cluster.kill(broker_id)
-                machine.protocol = ""
             machine.disk.heal()
             if machine.process is not None:
                 machine.process.loop.resume()

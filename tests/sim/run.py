@@ -519,6 +519,8 @@ def drawn_properties(random: Random) -> dict[str, str]:
         "log.retention.check.interval.ms": str(random.choice([2000, 300_000])),
         "log.segment.delete.delay.ms": str(random.choice([100, 60_000])),
         "log.flush.start.offset.checkpoint.interval.ms": str(random.choice([3000, 60_000])),
+        # Whether a replica that is behind needs many fetches, between which a throttle can hold it.
+        "replica.fetch.max.bytes": str(random.choice([400, 1_048_576])),
     }
 
 
