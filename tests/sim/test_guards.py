@@ -988,7 +988,10 @@ def two_brokers_create_the_same_topic(script: Script) -> None:
     """
     request = FindCoordinatorRequest(key="group", key_type=GROUP)
     brokers = script.others(script.controller())
+    script.cluster.zookeeper.become_unavailable()  # so that neither writes before the other has asked
     asked = [script.actor.loop.start(script.actor.ask(broker, request, 3, fresh=True)) for broker in brokers]
+    script.wait(0.5)
+    script.cluster.zookeeper.become_available()
     script.wait_until(lambda: all(task.done() for task in asked))
     script.wait(1.0)
     script.elect_controller(script.others(script.controller())[0])
