@@ -23,9 +23,7 @@ from broker.replica.partition import Partition
 from broker.replica.throttles import FollowerBudget, Throttle
 from broker.transactions.machine import transaction
 from broker.transactions.machine.transaction import Metadata, Transaction
-from controller import topic_deletion
-from controller.active import deletions, reassignments
-from controller.active.deletions import Deletions
+from controller.active import reassignments
 from controller.active.reassignments import Reassignments
 from controller.coordination.machine.coordinator import Coordinator
 from controller.coordination.machine.sessions import Sessions
@@ -249,15 +247,6 @@ def moves_end_before_replicas_are_in_sync(patch: Patch) -> None:
     patch.setattr(reassignments, "is_complete", lambda assignment, isr: True)
 
 
-def deletions_do_not_wait_for_moves(patch: Patch) -> None:
-    patch.setattr(Deletions, "mark_ineligible", lambda self, topics: None)
-    patch.setattr(
-        deletions,
-        "topics_not_deletable_now",
-        lambda context: {it for it in context.topics_to_delete if topic_deletion.replicas_to_delete(context, it)[1]},
-    )
-
-
 # The coordination server and its clients
 
 
@@ -312,7 +301,6 @@ GUARDS = [
     RemovableGuard("a throttled replica gets whole batches", throttled_partitions_get_no_whole_batch),
     RemovableGuard("the next controller continues a move", moves_are_forgotten),
     RemovableGuard("a move waits for its new replicas", moves_end_before_replicas_are_in_sync),
-    RemovableGuard("a deletion waits for moves", deletions_do_not_wait_for_moves),
     RemovableGuard("sessions outlive the coordination server", sessions_end_with_their_server),
     RemovableGuard("time in which the coordination server is halted does not count", halted_time_counts),
     RemovableGuard("watches outlive a connection", watches_end_with_their_connection),

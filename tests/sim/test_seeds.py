@@ -1,7 +1,7 @@
 """Seeds of the simulator: whole clusters with faults, judged by all checkers. See docs/simulation.md.
 
-Twenty are run each time: of the defects in the tables of the page, all but two are found by a median of at most nine
-seeds, and scripted cases (`test_guards`) find all of them.
+Twenty are run each time: of the defects for which the page has a median, all but two are found by at most nine
+seeds, and scripted cases (`test_guards`) or unit tests find all of them.
 `SIM_SEEDS=A-B` chooses others; `SIM_MINUTES` sets how long the soak test runs new seeds.
 """
 
