@@ -60,7 +60,7 @@ ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
 TOPIC, PARTITIONS, GROUP = "flights", 20, "readers"
 NOW_MS = ManualClock().now_ms()
 
-REQUESTS_WARM, REQUESTS_COUNTED = 300, 256
+REQUESTS_WARM, REQUESTS_COUNTED = 100, 64
 
 Frames = Iterator[bytearray]
 
