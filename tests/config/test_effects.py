@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -57,29 +58,37 @@ TABLES: Mapping[str, Mapping[str, Property[object]]] = {
 }
 
 
+Node = ast.Attribute | ast.Name | ast.ImportFrom
+
+
 @cache
-def sources() -> tuple[ast.Module, ...]:
+def sources() -> tuple[list[Node], ...]:
+    """Return the nodes of each module that may refer to a row; the four searches below walk no tree again."""
     paths = sorted(path for package in READERS for path in (ROOT / package).rglob("*.py"))
-    return tuple(ast.parse(path.read_text(encoding="utf-8")) for path in paths if path != NOT_A_READER)
+    return tuple(
+        [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, Node)]
+        for path in paths
+        if path != NOT_A_READER
+    )
 
 
 @cache
 def rows_read() -> frozenset[Property[object]]:
     """Rows that the broker reads, directly or through what `config` makes of them."""
-    read = {row for tree in sources() for row in _rows_named(tree)} | set(READ_BY_CONFIG)
-    attributes = {node.attr for tree in sources() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    read = {row for nodes in sources() for row in _rows_named(nodes)} | set(READ_BY_CONFIG)
+    attributes = {node.attr for nodes in sources() for node in nodes if isinstance(node, ast.Attribute)}
     of_logs = {row for field, rows in rows_of_log_config().items() if field in attributes for row in rows}
-    of_config = {node.attr for tree in sources() for node in ast.walk(tree) if _is_of_config(node)}
+    of_config = {node.attr for nodes in sources() for node in nodes if _is_of_config(node)}
     read |= of_logs | {default.property for row in of_logs for default in BROKER_DEFAULTS.get(row, ())}
     read |= {row for attribute, rows in READ_THROUGH.items() if attribute in of_config for row in rows}
     return frozenset(read)
 
 
-def _rows_named(tree: ast.Module) -> Iterator[Property[object]]:
+def _rows_named(nodes: list[Node]) -> Iterator[Property[object]]:
     """Rows of which a module names the constant, whatever it calls the table."""
     modules: dict[str, str] = {}
     constants: dict[str, Property[object]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             for name in node.names:
                 known_as = name.asname or name.name
@@ -87,7 +96,7 @@ def _rows_named(tree: ast.Module) -> Iterator[Property[object]]:
                     modules[known_as] = f"{node.module}.{name.name}"
                 elif node.module in TABLES and name.name in TABLES[node.module]:
                     constants[known_as] = TABLES[node.module][name.name]
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Attribute(value=ast.Name(id=module), attr=name) if module in modules:
                 if name in TABLES[modules[module]]:
@@ -96,7 +105,7 @@ def _rows_named(tree: ast.Module) -> Iterator[Property[object]]:
                 yield constants[name]
 
 
-def _is_of_config(node: ast.AST) -> bool:
+def _is_of_config(node: ast.AST) -> TypeGuard[ast.Attribute]:
     match node:
         case ast.Attribute(value=ast.Name(id="config") | ast.Attribute(attr="config" | "_config")):
             return True
