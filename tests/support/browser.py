@@ -38,6 +38,10 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # All pages are drawn by one process. Otherwise the browser starts another for each page that is opened.
+    "--disable-site-isolation-trials",
+    "--renderer-process-limit=1",
+    "--disable-features=BackForwardCache,SpareRendererForSitePerProcess",
 )
 
 
