@@ -25,7 +25,7 @@ from tools.client.bootstrap import Endpoint
 
 TOPIC = "moved"
 PATIENCE_S = 30.0
-POLL_S = 0.005
+POLL_S = 0.02
 FILL = [str(-number).rjust(50_000) for number in range(30, 0, -1)]
 """So many bytes that a move takes a minute at RATE: a phase lasts until the test has killed a broker in it."""
 RATE, UNLIMITED = 20_000, 1_000_000_000
