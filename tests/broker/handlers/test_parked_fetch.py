@@ -23,6 +23,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.builder import RecordData, build_batch
 from protocol.schema import ZERO_UUID
 from tests.support.in_process import InProcessBroker, reserved, running_broker
+from tests.support.manual_clock import ManualClock
 
 TOPIC = "t"
 FOREVER_MS = 600_000
@@ -93,9 +94,10 @@ def data_in(buffers: Buffers | None, version: int = 12) -> PartitionData:
 
 
 @pytest.fixture
-async def reader(tmp_path: Any) -> AsyncIterator[Reader]:
-    """Of a partition of twenty records."""
+async def reader(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reader]:
+    """Of a partition of twenty records. No slice of work is ever over, however busy the machine is."""
     async with running_broker(tmp_path / "data") as broker:
+        monkeypatch.setattr(broker.services.sliced_work, "_monotonic_ms", ManualClock().monotonic_ms)
         await broker.create_topic(TOPIC)
         reading = Reader(broker)
         reading.append(20, 100)
