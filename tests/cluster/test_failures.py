@@ -101,7 +101,7 @@ def kill_zookeeper(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
     [
         pytest.param(kill_a_follower, SESSION_TIMEOUT_S, id="follower-killed"),
         pytest.param(halt_the_leader, SESSION_TIMEOUT_S + LAG_TIME_S, id="leader-halted", marks=pytest.mark.soak),
-        pytest.param(roll, 0, id="brokers-rolled", marks=pytest.mark.soak),
+        pytest.param(roll, 0, id="brokers-rolled"),
         pytest.param(kill_zookeeper, 0, id="zookeeper-killed"),
         pytest.param(wipe_a_broker, SESSION_TIMEOUT_S, id="broker-replaced"),
     ],

@@ -38,10 +38,9 @@ def roll(cluster: Cluster, protocol: str, *topics: str) -> Iterator[int]:
         yield broker_id
 
 
+@pytest.mark.soak  # tests/broker/cluster/test_older_protocols.py raises it in brokers of one process
 @pytest.mark.skipif(IS_KAFKA, reason="it shows brokers of this project")
-@pytest.mark.parametrize(
-    "old", [OLD, pytest.param("1.1", marks=pytest.mark.soak), pytest.param("2.8", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("old", [OLD, "1.1", "2.8"])
 def test_nothing_is_lost_or_repeated_while_the_protocol_changes(
     cluster: Cluster, topic: str, group: str, old: str
 ) -> None:

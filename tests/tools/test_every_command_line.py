@@ -67,6 +67,7 @@ TOOLS: Mapping[str, Tool] = {
     ),
     "kafka-log-dirs": Tool(("--describe",), "[bootstrap-server]", (*AT, "--describe")),
     "kafka-metadata-quorum": Tool(("describe", "--status"), "bootstrap-server", (*AT, "describe", "--status")),
+    "kafka-mirror-maker": Tool(("--include", "t"), "[consumer.config]"),
     "kafka-monitor": Tool(("--topic", "t"), "[bootstrap-server]"),
     "kafka-preferred-replica-election": Tool(("--path-to-json-file", "f"), "[bootstrap-server]", AT),
     "kafka-producer-perf-test": Tool(("--topic", "t"), "[num-records]", without_arguments=0),
