@@ -381,7 +381,7 @@ def test_11_what_is_shown_is_exported(site: Site) -> None:
 
 
 def test_11_a_time_that_is_no_date_is_shown_and_exported_as_its_number(site: Site) -> None:
-    site.create("nanoseconds")
+    site.create("nanoseconds", retention_ms="-1")
     producer = Producer({"bootstrap.servers": site.bootstrap})
     for timestamp_ms in (1_795_228_739_867, 1_795_228_739_867_000_001):
         producer.produce("nanoseconds", b"v", timestamp=timestamp_ms)
