@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from base.pause import Pause, through
 from base.topic_partition import TopicPartition
@@ -39,7 +39,6 @@ from protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
-    UpdateMetadataTopicState,
 )
 from protocol.schema import ZERO_UUID
 
@@ -55,6 +54,8 @@ STOP_REPLICA_BY_TOPIC: Final = 1
 STOP_REPLICA_WITH_STATES: Final = 3
 
 PLAINTEXT: Final = SECURITY_PROTOCOL_IDS["PLAINTEXT"]
+
+WithTopicIds = TypeVar("WithTopicIds", LeaderAndIsrRequest, UpdateMetadataRequest)
 
 
 class VersionedRequest(NamedTuple):
@@ -79,20 +80,20 @@ async def versioned(request: ControlRequest, protocol: InterBrokerProtocol, paus
 async def for_own_broker(request: ControlRequest, protocol: InterBrokerProtocol, pause: Pause) -> ControlRequest:
     """Return `request`, which is not sent over a connection, without the topic ids that other brokers do not get."""
     if isinstance(request, LeaderAndIsrRequest) and protocol.leader_and_isr < LEADER_AND_ISR_WITH_TOPIC_IDS:
-        led = copy(request)
-        led.topic_states = [
-            LeaderAndIsrTopicState(topic_name=topic.topic_name, partition_states=topic.partition_states)
-            async for topic in through(request.topic_states, pause)
-        ]
-        return led
+        return await _without_topic_ids(request, pause)
     if isinstance(request, UpdateMetadataRequest) and protocol.update_metadata < UPDATE_METADATA_WITH_TOPIC_IDS:
-        described = copy(request)
-        described.topic_states = [
-            UpdateMetadataTopicState(topic_name=topic.topic_name, partition_states=topic.partition_states)
-            async for topic in through(request.topic_states, pause)
-        ]
-        return described
+        return await _without_topic_ids(request, pause)
     return request
+
+
+async def _without_topic_ids(request: WithTopicIds, pause: Pause) -> WithTopicIds:
+    own = copy(request)
+    own.topic_states = []
+    async for topic in through(request.topic_states, pause):
+        named = copy(topic)
+        named.topic_id = ZERO_UUID
+        own.topic_states.append(named)
+    return own
 
 
 def in_newest_form(request: ControlRequest, responses: Sequence[ControlResponse]) -> ControlResponse:
