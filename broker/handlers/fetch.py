@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from base.pause import Pause
@@ -51,6 +51,9 @@ from protocol.messages.fetch import (
 )
 from protocol.row_writer import RowResponse, fetch_writer
 from protocol.schema import Records, first_version
+
+if TYPE_CHECKING:
+    from broker.replica.near_reads import NearReads
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 FIRST_VERSION_WITH_REQUEST_LIMIT = first_version(FetchRequest, "max_bytes")
@@ -156,6 +159,7 @@ class _Reader:
             allowed = services.enforced_quotas.window_max(*self._quota_entity, Key.FETCH)
             bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
         state = request.replica_state
+        near_reads = services.fetch_service.near_reads
         reads_followers = replica_id == CONSUMER and version >= FIRST_VERSION_WITH_FOLLOWERS
         limits = (
             bytes_max,
@@ -176,15 +180,13 @@ class _Reader:
                 min(request.min_bytes, bytes_max),
                 _new_tuple(FetchLimits, limits),
                 NO_BROKER_EPOCH if state is None else state.replica_epoch,
-                self._prefer() if reads_followers and services.fetch_service.near_reads is not None else None,
+                self._prefer(near_reads) if reads_followers and near_reads is not None else None,
             ),
         )
 
-    def _prefer(self) -> Callable[[Partition, int], int | None] | None:
-        """Return what chooses a near replica for the client; None without a selector."""
-        near_reads, context = self._services.fetch_service.near_reads, self._context
-        if near_reads is None:
-            return None
+    def _prefer(self, near_reads: NearReads) -> Callable[[Partition, int], int | None]:
+        """Return what chooses a near replica for the client."""
+        context = self._context
         return near_reads.for_client(
             self._request.rack_id, context.client_id or "", context.client_host, context.principal, context.listener
         )
