@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from milena_broker.testing import Broker
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tests.support.loop_thread import loop_thread
+from tests.support.ports import free_port
 from tests.support.zookeeper_proxy import zookeeper_proxy
 from tools.client.admin_client import AdminClient
 from tools.client.bootstrap import Endpoint
@@ -20,12 +20,6 @@ TOPIC, GROUP = "t", "g"
 COUNT = 30
 PATIENCE_S = 30.0
 CLIENT = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -6,7 +6,6 @@ import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +17,7 @@ from tests.cluster.load import NumberedLoad, assert_exactly_once, read_topic
 from tests.docs.console_blocks import ROOT, blocks, run
 from tests.support.broker import BrokerProcess
 from tests.support.coordination import coordination_in_memory
+from tests.support.ports import free_ports
 
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## Secure a running cluster")[2].partition("\n## ")[0]
@@ -31,14 +31,6 @@ SETTINGS = {
     "controlled.shutdown.retry.backoff.ms": "200",
     "auto.create.topics.enable": "false",
 }
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def properties_of(phase: int) -> dict[str, str]:

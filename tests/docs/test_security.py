@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from broker.requests.routes import TABLE
 from protocol.api import APIS
 from tests.support.broker import ROOT
+from tests.support.ports import free_port
 
 PAGE = ROOT / "docs" / "security.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -60,12 +60,6 @@ def folder(tmp_path: Path) -> Path:
         lines = [line.removeprefix("   ") for line in block.splitlines()]
         (tmp_path / lines[0].strip(" #")).write_text("\n".join(lines) + "\n")
     return tmp_path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_steps_work_as_written(folder: Path) -> None:

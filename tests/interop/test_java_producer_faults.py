@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests.interop.conftest import SERVERS, STARTERS, RunJava, create_topic
 from tests.support.frame_recorder import CORRELATION_OF_REQUEST, FrameRecorder, RecordedExchange
 from tests.support.parts import skip_when_unavailable
+from tests.support.ports import free_port
 
 VERSION = "3.9.1"
 PRODUCE = 0
@@ -51,12 +51,6 @@ def lose_every_response_until(end: threading.Event) -> Callable[[RecordedExchang
             raise ConnectionResetError
 
     return before_response
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def stored(bootstrap: str, topic: str) -> list[int]:

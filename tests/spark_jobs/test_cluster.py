@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from tests.spark_jobs.conftest import Topics, last_values
 from tests.spark_jobs.failure_cases import FAILURE_CASES
 from tests.spark_jobs.quick_drivers import SHORT_LIVED_JVM, job_environment
 from tests.support.java import java_executable, pyspark_jars
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -50,12 +50,6 @@ def spark_process(folder: Path, name: str, *arguments: str) -> Iterator[subproce
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

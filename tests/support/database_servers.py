@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from tests.support.java import UnavailableError
 from tests.support.jdbc_driver import mariadb_jar, postgresql_jar
+from tests.support.ports import free_port
 
 START_TIMEOUT_S = 60
 _UNPRIVILEGED = 65534  # PostgreSQL does not run as root
@@ -42,7 +42,8 @@ def postgresql() -> Iterator[DatabaseServer]:
     if programs == [None]:
         raise UnavailableError("needs PostgreSQL: apt-get install postgresql")
     programs_folder, client = Path(str(programs[0])).parent, ["psql", "-h", "127.0.0.1", "-U", "postgres"]
-    with _folder_of_user() as (folder, user), _free_port() as port:
+    with _folder_of_user() as (folder, user):
+        port = free_port()
         data = folder / "data"
         initialize = [programs_folder / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "-E", "UTF8"]
         subprocess.run(initialize, user=user, check=True, capture_output=True, cwd=folder)
@@ -62,7 +63,8 @@ def mariadb() -> Iterator[DatabaseServer]:
     """MariaDB as MySQL: Spark knows only the URLs of MySQL. Raises UnavailableError if there is no MariaDB."""
     if shutil.which("mariadbd") is None:
         raise UnavailableError("needs MariaDB: apt-get install mariadb-server")
-    with _folder_of_user() as (folder, user), _free_port() as port:
+    with _folder_of_user() as (folder, user):
+        port = free_port()
         data = folder / "data"
         initialize = [
             "mariadb-install-db",
@@ -92,15 +94,6 @@ def _folder_of_user() -> Iterator[tuple[Path, int]]:
         yield folder, user
     finally:
         shutil.rmtree(folder)
-
-
-@contextmanager
-def _free_port() -> Iterator[int]:
-    """Yield a port that was free: these servers do not choose one."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = int(bound.getsockname()[1])
-    yield port
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.support.java import UnavailableError
+from tests.support.ports import free_port
 
 REALM = "MILENA.TEST"
 PACKAGES = "krb5-kdc krb5-user krb5-admin-server libkrb5-dev libsasl2-modules-gssapi-mit gcc python3-dev"
@@ -82,9 +83,7 @@ class KeyDistributionCenter:
         self.folder = folder
         self.configuration = folder / "krb5.conf"
         self.environment = {"KRB5_CONFIG": str(self.configuration), "KRB5RCACHENAME": f"file2:{folder}/replays"}
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         values = {"realm": REALM, "folder": folder, "port": self.port, "ticket_s": ticket_s}
         self.configuration.write_text(_CONFIGURATION.format(**values))
         (folder / "kdc.conf").write_text(_CENTER.format(**values))

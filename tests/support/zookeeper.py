@@ -6,7 +6,7 @@ import socket
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Self
@@ -18,6 +18,7 @@ from tests.support.class_archive import archive_options
 from tests.support.ivy import CACHE
 from tests.support.java import java_command, pyspark_jars
 from tests.support.kerberos import REALM, KeyDistributionCenter
+from tests.support.ports import free_ports
 from tests.support.processes import ServerProcess
 
 ASK_TIMEOUT_S = 2.0
@@ -80,7 +81,7 @@ class ZooKeeperEnsemble:
     """Three servers on 127.0.0.1 that elect a leader. A context manager that starts and kills all."""
 
     def __init__(self, folder: Path, size: int = 3) -> None:
-        clients, quorum, elections = (_free_ports(size) for _ in range(3))
+        clients, quorum, elections = (free_ports(size) for _ in range(3))
         members = {f"server.{number}": f"127.0.0.1:{quorum[number]}:{elections[number]}" for number in range(size)}
         self.servers: list[ServerProcess] = []
         for number in range(size):
@@ -132,15 +133,6 @@ class ZooKeeperEnsemble:
         """Return the server that leads; all must be running."""
         (found,) = (server for server in self.servers if b"Mode: leader" in _state(server.port))
         return found
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that nobody is bound to at present: each server of an ensemble must know those of all."""
-    with ExitStack() as bound:
-        sockets = [bound.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def _is_serving(port: int) -> bool:
