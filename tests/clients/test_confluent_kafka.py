@@ -6,7 +6,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,10 +23,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.broker import BrokerProcess
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 30
 START_MS = time.time_ns() // 1_000_000
 """Retention would delete records with old timestamps half a minute after the broker's start."""
+
+until = partial(wait_until, timeout_s=DEADLINE_S, interval_s=0.0)
 
 
 def consumer_of(broker: BrokerProcess, group: str, **settings: object) -> Consumer:
@@ -51,12 +55,6 @@ def consume(consumer: Consumer, count: int) -> list[Message]:
     errors = [message.error() for message in messages if message.error()]
     assert not errors
     return messages
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
+from functools import partial
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -12,6 +11,7 @@ from milena_broker.testing import Broker
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tests.support.loop_thread import loop_thread
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 from tests.support.zookeeper_proxy import zookeeper_proxy
 from tools.client.admin_client import AdminClient
 from tools.client.bootstrap import Endpoint
@@ -21,12 +21,7 @@ COUNT = 30
 PATIENCE_S = 30.0
 CLIENT = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
 
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
+until = partial(wait_until, timeout_s=PATIENCE_S)
 
 
 class Reader:
@@ -79,14 +74,14 @@ def test_clients_that_were_cut_off_lose_nothing_and_join_again() -> None:
             try:
                 send(0)
                 assert producer.flush(PATIENCE_S) == 0
-                wait_until(lambda: len(reader.values) >= COUNT, "the consumer reads")
+                until(lambda: len(reader.values) >= COUNT, "the consumer reads")
                 thread.call(proxy.refuse)
                 send(COUNT)
                 assert producer.flush(0.1) == COUNT, "the producer keeps what it cannot send"
-                wait_until(lambda: members(port) == 0, "the group has removed its member")
+                until(lambda: members(port) == 0, "the group has removed its member")
                 thread.call(proxy.admit)
                 assert producer.flush(PATIENCE_S) == 0
-                wait_until(lambda: len(set(reader.values)) == 2 * COUNT, "the consumer reads what was sent meanwhile")
+                until(lambda: len(set(reader.values)) == 2 * COUNT, "the consumer reads what was sent meanwhile")
             finally:
                 reader.stop()
             assert failed == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from protocol.messages.offset_commit import (
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.broker import BrokerProcess
+from tests.support.waiting import wait_until
 from tests.support.wire_client import WireClient
 
 DEADLINE_S = 30
@@ -29,6 +31,8 @@ ASK_AGAIN_AFTER_S = 0.02
 SESSION_TIMEOUT_MS = 60_000
 TOPIC, PARTITIONS = "topic", (0, 1)
 NONE = ErrorCode.NONE
+
+until = partial(wait_until, timeout_s=DEADLINE_S)
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +57,6 @@ def wait_until_coordinating(broker: BrokerProcess) -> None:
             )
 
     until(is_up)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(ASK_AGAIN_AFTER_S)
 
 
 def ask(broker: BrokerProcess, request: object, version: int) -> Any:

@@ -1,8 +1,7 @@
 """kafka-python: pure Python, with its own codec, batches and group protocol."""
 
 import threading
-import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,14 +11,16 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import OffsetAndMetadata
 
 from tests.support.broker import BrokerProcess
+from tests.support.waiting import wait_until
 
 DEADLINE_MS = 30_000
 DEADLINE_S = DEADLINE_MS / 1000
-POLL_INTERVAL_S = 0.02
 POLL_MS = 1000
 """Longer than a join. Release 3.0 rejoins if it did not know its topic at the first join. If the poll ends between the
 SyncGroup request and its response, it never uses its assignment."""
 PARTITIONS = 4
+
+until = partial(wait_until, timeout_s=DEADLINE_S)
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
@@ -114,13 +115,6 @@ def consumer_of(broker: BrokerProcess, version: tuple[int, ...], group: str, top
         fetch_max_wait_ms=50,
         **timeouts,
     )
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(POLL_INTERVAL_S)
 
 
 class PollingMember:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,10 +29,13 @@ from protocol.messages.write_txn_markers import (
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from tests.support.broker import BrokerProcess
+from tests.support.waiting import wait_until
 from tests.support.wire_client import WireClient
 
 DEADLINE_S = 30
 QUIET_S = 0.3
+
+until = partial(wait_until, timeout_s=DEADLINE_S)
 
 
 def transactional(broker: BrokerProcess, name: str, **settings: object) -> Producer:
@@ -103,13 +106,6 @@ def committed(broker: BrokerProcess, group: str, topic: str) -> int:
     (found,) = consumer.committed([TopicPartition(topic, 0)], DEADLINE_S)
     consumer.close()
     return int(found.offset)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.fixture

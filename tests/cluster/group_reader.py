@@ -14,8 +14,10 @@ from typing import Self
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.cluster.load import CONSUMER_SETTINGS
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 60.0
+CONSUMED = "acknowledged records are consumed"
 
 
 class GroupReader:
@@ -59,10 +61,7 @@ class GroupReader:
 
     def wait_for_all(self, numbers: Collection[int]) -> None:
         """Wait until each of these has been consumed."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not set(self.numbers).issuperset(numbers):
-            assert time.monotonic() < deadline, "acknowledged records were not consumed"
-            time.sleep(0.05)
+        wait_until(lambda: {*self.numbers}.issuperset(numbers), CONSUMED, timeout_s=DEADLINE_S, interval_s=0.05)
 
     def _run(self) -> None:
         self._consumer.subscribe([self._topic])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -11,9 +10,10 @@ from confluent_kafka import Consumer, TopicPartition
 
 from protocol.errors import KafkaError
 from tests.cluster.conftest import PARTITIONS
-from tests.cluster.group_reader import GroupReader
+from tests.cluster.group_reader import CONSUMED, GroupReader
 from tests.cluster.load import CONSUMER_SETTINGS, NumberedLoad, read_topic
 from tests.support.cluster import Cluster
+from tests.support.waiting import wait_until
 from tools.client.admin_client import AdminClient
 from tools.client.bootstrap import Endpoint
 
@@ -100,10 +100,12 @@ def test_rolled_producers_and_consumers_lose_nothing(cluster: Cluster, topic: st
                 running.append(stack.enter_context(GroupReader(cluster.bootstrap, group, topic)))
                 running[-1].wait_for(20)
             acknowledged |= load.acknowledged
-        deadline = time.monotonic() + DEADLINE_S
-        while not {number for it in (*left, *running) for number in it.numbers} >= acknowledged.keys():
-            assert time.monotonic() < deadline, "acknowledged records were not consumed"
-            time.sleep(0.05)
+        wait_until(
+            lambda: {number for it in (*left, *running) for number in it.numbers} >= acknowledged.keys(),
+            CONSUMED,
+            timeout_s=DEADLINE_S,
+            interval_s=0.05,
+        )
     numbers = [number for it in (*left, *running) for number in it.numbers]
     assert set(numbers) == acknowledged.keys()
     assert len(numbers) - len(acknowledged) <= DUPLICATES_MAX

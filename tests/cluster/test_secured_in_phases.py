@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -18,13 +17,13 @@ from tests.docs.console_blocks import ROOT, blocks, run
 from tests.support.broker import BrokerProcess
 from tests.support.coordination import coordination_in_memory
 from tests.support.ports import free_ports
+from tests.support.waiting import wait_until
 
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## Secure a running cluster")[2].partition("\n## ")[0]
 ADMIN_FILE = re.findall(r"# (secured/admin\.properties)\n(.*?) *```", PAGE, re.DOTALL)[0]
 TOPIC, PARTITIONS, BROKERS = "orders", 2, 2
 PATIENCE_S = 60.0
-POLL_S = 0.05
 SETTINGS = {
     "default.replication.factor": str(BROKERS),
     "replica.fetch.wait.max.ms": "100",
@@ -92,10 +91,7 @@ class PhasedCluster:
 
     def wait_until_in_sync(self, client: Mapping[str, Any]) -> None:
         admin = AdminClient({**client, "log_level": 0, "reconnect.backoff.max.ms": 200})
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not _is_in_sync(admin):
-            assert time.monotonic() < deadline_s, "a replica is out of sync"
-            time.sleep(POLL_S)
+        wait_until(lambda: _is_in_sync(admin), "all replicas are in sync", timeout_s=PATIENCE_S)
 
 
 def _is_in_sync(admin: AdminClient) -> bool:

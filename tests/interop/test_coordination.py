@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from tests.support.apache_kafka import ApacheKafkaProcess
 from tests.support.coordination import coordination_in_memory
 from tests.support.parts import skip_when_unavailable
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
 RECORDS = 300
@@ -25,6 +26,8 @@ SETTINGS = {
     "min.insync.replicas": "1",
     "controlled.shutdown.retry.backoff.ms": "100",
 }
+
+until = partial(wait_until, timeout_s=TIMEOUT_S)
 
 
 @pytest.mark.soak
@@ -54,15 +57,15 @@ def test_brokers_of_kafka_use_the_coordination_server(tmp_path: Path, caplog: py
             assert sorted(nodes.get_children("/brokers/ids")) == ["0", "1"], "their sessions have survived"
 
             brokers[controller].kill()
-            _wait_until(lambda: nodes.get_children("/brokers/ids") == [str(1 - controller)])
-            _wait_until(lambda: _leaders(nodes) == {1 - controller})
+            until(lambda: nodes.get_children("/brokers/ids") == [str(1 - controller)])
+            until(lambda: _leaders(nodes) == {1 - controller})
             _produce(bootstrap, range(2 * RECORDS, 3 * RECORDS))
             brokers[controller].start()
             assert json.loads(nodes.get("/controller")[0])["brokerid"] == 1 - controller
             admin = AdminClient({"bootstrap.servers": bootstrap})  # the first one knows the former controller
             admin.create_topics([NewTopic("after", 2)])["after"].result(TIMEOUT_S)
             admin.delete_topics(["after"])["after"].result(TIMEOUT_S)
-            _wait_until(lambda: nodes.exists("/brokers/topics/after") is None)
+            until(lambda: nodes.exists("/brokers/topics/after") is None)
             assert _consume(bootstrap, 3 * RECORDS) == list(range(3 * RECORDS))
             nodes.stop()
             nodes.close()
@@ -95,10 +98,3 @@ def _consume(bootstrap: str, count: int) -> list[int]:
         found += [int(message.value()) for message in consumer.consume(count, 0.5) if not message.error()]
     consumer.close()
     return sorted(found)
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

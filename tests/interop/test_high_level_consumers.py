@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,15 @@ from tests.support.apache_kafka import client_command
 from tests.support.broker import BrokerProcess
 from tests.support.coordination import coordination_in_memory
 from tests.support.parts import skip_when_unavailable
+from tests.support.waiting import wait_until
 
 OLDEST = "0.8.2.2"
 TOPIC, GROUP, PARTITIONS = "shared-by-age", "old-group", 4
 KINDS, COUNT_EACH = 4, 10
 AT_ONCE = KINDS * COUNT_EACH
 PATIENCE_S = 60.0
+
+until = partial(wait_until, timeout_s=PATIENCE_S)
 
 
 class Reader:
@@ -54,13 +57,6 @@ class Reader:
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -106,28 +102,28 @@ def test_two_consumers_share_partitions_one_is_killed_and_the_other_continues(
             except NoNodeError:
                 return 0
 
-        wait_until(lambda: owning() == 2, "both own partitions")
+        until(lambda: owning() == 2, "both own partitions")
         write(AT_ONCE)
-        wait_until(lambda: {*killed.numbers, *other.numbers} == {*range(2 * AT_ONCE)}, "both read everything")
+        until(lambda: {*killed.numbers, *other.numbers} == {*range(2 * AT_ONCE)}, "both read everything")
         assert {partition for partition, number in killed.read if number >= AT_ONCE}.isdisjoint(
             partition for partition, number in other.read if number >= AT_ONCE
         )
         assert len(client.get_children(f"/consumers/{GROUP}/ids")) == 2
         killed.end()
-        wait_until(lambda: owning() == 1, "the other owns all")
+        until(lambda: owning() == 1, "the other owns all")
         write(2 * AT_ONCE)
-        wait_until(lambda: {*other.numbers} >= {*range(2 * AT_ONCE, 3 * AT_ONCE)}, "the other reads the rest")
-        wait_until(lambda: stored() == 3 * AT_ONCE, "the positions are stored")
+        until(lambda: {*other.numbers} >= {*range(2 * AT_ONCE, 3 * AT_ONCE)}, "the other reads the rest")
+        until(lambda: stored() == 3 * AT_ONCE, "the positions are stored")
     finally:
         for reader in (killed, other):
             reader.end()
 
     # The positions move to the broker, and are kept in both places at first.
-    wait_until(lambda: not client.get_children(f"/consumers/{GROUP}/ids"), "the killed consumers are gone")
+    until(lambda: not client.get_children(f"/consumers/{GROUP}/ids"), "the killed consumers are gone")
     write(3 * AT_ONCE)
     moved = Reader(connect, "kafka", never)
     try:
-        wait_until(lambda: {*moved.numbers} >= {*range(3 * AT_ONCE, 4 * AT_ONCE)}, "it reads what is new")
+        until(lambda: {*moved.numbers} >= {*range(3 * AT_ONCE, 4 * AT_ONCE)}, "it reads what is new")
         assert {*moved.numbers} == {*range(3 * AT_ONCE, 4 * AT_ONCE)}, "it continues from ZooKeeper's positions"
 
         def committed() -> int:
@@ -136,7 +132,7 @@ def test_two_consumers_share_partitions_one_is_killed_and_the_other_continues(
             consumer.close()
             return sum(max(it.offset, 0) for it in found)
 
-        wait_until(lambda: committed() == 4 * AT_ONCE, "the broker has the positions")
+        until(lambda: committed() == 4 * AT_ONCE, "the broker has the positions")
     finally:
         moved.end()
     client.stop()

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from spark_jobs.mirroring import offset_syncs, outages, target_topics
 from spark_jobs.skeleton import delivery
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics
 from tests.support.broker import BrokerProcess
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -33,6 +35,8 @@ KINDS = {
     "exact offsets": ["--exact-offsets"],
     "transactions": ["--exactly-once"],
 }
+
+until = partial(wait_until, timeout_s=WAIT_MAX_S)
 
 
 class OnReport(logging.Handler):
@@ -65,15 +69,6 @@ def _short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror, "_SYNC_INTERVAL_S", 1.0)
 
 
-def wait_until(
-    condition: Callable[[], bool],
-) -> None:
-    deadline = time.monotonic() + WAIT_MAX_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def numbers(first: int) -> list[Sent]:
     return [Sent(b"%d" % number, partition=number % 2) for number in range(first, first + COUNT)]
 
@@ -85,7 +80,7 @@ def test_each_record_reaches_a_target_that_was_away(
     """Three mirrors at the same time, one of each kind."""
 
     def wait() -> None:
-        wait_until(lambda: caplog.text.count(WAITS) >= 5 * len(KINDS))
+        until(lambda: caplog.text.count(WAITS) >= 5 * len(KINDS))
 
     mirror_over_an_outage(topics, target, job_runner, wait, KINDS)
 

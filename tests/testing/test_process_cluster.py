@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from milena_broker.testing import BrokerError, ClusterBroker, ProcessCluster
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 30.0
 SETTINGS = {"zookeeper.session.timeout.ms": 1500, "replica.lag.time.max.ms": 1000}
+
+until = partial(wait_until, timeout_s=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +36,6 @@ def topic(cluster: ProcessCluster, request: pytest.FixtureRequest) -> Iterator[s
     for number in range(3):
         if not cluster.broker(number).is_running:
             cluster.start_broker(number)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def produce(bootstrap: str, topic: str, count: int) -> list[object]:
@@ -82,7 +78,7 @@ def test_paused_leader_loses_its_session(cluster: ProcessCluster, topic: str) ->
         assert cluster.leader_of(topic) is not paused
         with pytest.raises(BrokerError, match="is paused"):
             paused.slow_disk()
-    wait_until(lambda: produce(paused.bootstrap_server, topic, 1) == [])
+    until(lambda: produce(paused.bootstrap_server, topic, 1) == [])
 
 
 def test_isolated_leader_acknowledges_nothing_and_is_replaced(cluster: ProcessCluster, topic: str) -> None:
@@ -94,7 +90,7 @@ def test_isolated_leader_acknowledges_nothing_and_is_replaced(cluster: ProcessCl
         )
         failed: list[object] = []
         producer.produce(topic, "lost", on_delivery=lambda error, _: failed.append(error))
-        wait_until(lambda: cluster.leader_of(topic) is not isolated)
+        until(lambda: cluster.leader_of(topic) is not isolated)
         assert produce(others, topic, 5) == []
         producer.flush(PATIENCE_S)
         assert failed[0] is not None, "two in-sync replicas are required"
@@ -154,7 +150,7 @@ def test_all_processes_are_gone_with_their_parent() -> None:
     )
     folder, *pids = parent.stdout.split()
     assert len(pids) == 3
-    wait_until(lambda: not Path(folder).exists() and not any(map(is_alive, pids)))
+    until(lambda: not Path(folder).exists() and not any(map(is_alive, pids)))
 
 
 def is_alive(pid: str) -> bool:

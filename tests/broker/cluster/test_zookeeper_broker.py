@@ -8,8 +8,9 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,15 @@ from kazoo.client import KazooClient
 from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import STOP_TIMEOUT_S
+from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperProcess
 from tools.zookeeper import metadata_copy
 
 TOPIC = "t"
 SESSION_TIMEOUT_MS = 1_500
 WAIT_S = 30.0
-POLL_S = 0.05
+
+until = partial(wait_until, timeout_s=WAIT_S)
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +62,6 @@ def _broker(
     cluster = {} if connect is None else {"zookeeper.connect": connect}
     settings = {"zookeeper.session.timeout.ms": str(session_timeout_ms), "zookeeper.connection.timeout.ms": "10000"}
     return BrokerProcess(folder, {**settings, **cluster, **(further or {})}, broker_id=broker_id)
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(POLL_S)
 
 
 def _create(broker: BrokerProcess, topic: str = TOPIC) -> None:
@@ -119,7 +115,7 @@ def _lasting_session(broker: BrokerProcess, connect: str) -> Iterator[None]:
     client.start()
     data, _ = client.get(path)
     broker.kill()
-    _wait(lambda: client.exists(path) is None)
+    until(lambda: client.exists(path) is None)
     client.create(path, data, ephemeral=True)
     try:
         yield
@@ -138,7 +134,7 @@ def test_records_stay_over_a_stop_and_a_kill(broker: BrokerProcess, connect: str
     _produce(broker, range(100, 200))
     with _lasting_session(broker, connect):
         broker.spawn()
-        _wait(lambda: "waiting up to 6500 ms for the end of an earlier session" in broker.log.read_text())
+        until(lambda: "waiting up to 6500 ms for the end of an earlier session" in broker.log.read_text())
     broker.wait_until_ready()
     assert _consumed(broker, 200) == list(range(200))
 
@@ -150,10 +146,10 @@ def test_broker_paused_past_its_session_registers_again(broker: BrokerProcess, c
     hosts, _, chroot = connect.partition("/")
     client = KazooClient(hosts)
     client.start()
-    _wait(lambda: client.exists(f"/{chroot}/brokers/ids/1") is None)
+    until(lambda: client.exists(f"/{chroot}/brokers/ids/1") is None)
     assert client.exists(f"/{chroot}/controller") is None
     os.kill(broker.pid, signal.SIGCONT)
-    _wait(lambda: client.exists(f"/{chroot}/brokers/ids/1") is not None)
+    until(lambda: client.exists(f"/{chroot}/brokers/ids/1") is not None)
     client.stop()
     client.close()
     _produce(broker, range(50, 100))
@@ -170,7 +166,7 @@ def test_data_is_served_and_the_broker_stops_while_zookeeper_is_away(tmp_path: P
             _create(broker)
             _produce(broker, range(10))
             zookeeper.kill()
-            _wait(lambda: bool(_line_of(broker, "lost the connection to ZooKeeper")))
+            until(lambda: bool(_line_of(broker, "lost the connection to ZooKeeper")))
             _produce(broker, range(10, 20))
             assert _consumed(broker, 20) == list(range(20))
             zookeeper.start()
@@ -206,7 +202,7 @@ def test_session_moves_to_other_servers_and_changes_wait_for_a_quorum(tmp_path: 
 
             second = next(server for server in ensemble.servers if server.is_running)
             second.kill()
-            _wait(lambda: not ensemble.has_quorum)
+            until(lambda: not ensemble.has_quorum)
             _produce(broker, range(20, 30))
             assert _consumed(broker, 30) == list(range(30))
             client = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -214,7 +210,7 @@ def test_session_moves_to_other_servers_and_changes_wait_for_a_quorum(tmp_path: 
             with pytest.raises(TimeoutError):
                 created["waits"].result(1.0)
             ensemble.start(leader, second)
-            _wait(lambda: "waits" in client.list_topics(timeout=WAIT_S).topics)
+            until(lambda: "waits" in client.list_topics(timeout=WAIT_S).topics)
             _produce(broker, range(30, 40))
             assert _consumed(broker, 40) == list(range(40))
             assert "] ERROR " not in broker.log.read_text()

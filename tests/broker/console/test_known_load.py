@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -14,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support.broker import BrokerProcess
+from tests.support.waiting import wait_until
 from tests.tools.conftest import run_module
 
 
@@ -23,7 +22,7 @@ def test_console_metrics_jolokia_and_tools_agree(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, settings) as broker:
         site = f"http://127.0.0.1:{broker.metrics_port}"
         # Rates are differences of samples: what arrives before the first one is in none.
-        eventually(lambda: json_of(f"{site}/api/v1/rates")["end_ms"] > 0, "the first sample of the rates")
+        wait_until(lambda: json_of(f"{site}/api/v1/rates")["end_ms"] > 0, "the first sample of the rates")
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 100})
         for number in range(records):
             producer.produce("load", b"x" * value_size, partition=number % partitions)
@@ -33,7 +32,7 @@ def test_console_metrics_jolokia_and_tools_agree(tmp_path: Path) -> None:
             rates = json_of(f"{site}/api/v1/rates?topic=load")
             return float(sum(each or 0 for each in rates["series"].get(name, ())) * rates["step_ms"] / 1000)
 
-        eventually(lambda: in_rates("messages_in") >= 0.95 * records, "the load in the samples of the rates")
+        wait_until(lambda: in_rates("messages_in") >= 0.95 * records, "the load in the samples of the rates")
         (row,) = json_of(f"{site}/api/v1/topics?search=load")["topics"]
         shown = json_of(f"{site}/api/v1/topics/load")["partitions"]
         metrics = text_of(f"{site}/metrics")
@@ -86,11 +85,3 @@ def text_of(address: str) -> str:
 
 def json_of(address: str) -> Any:
     return json.loads(text_of(address))
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds that depends on the next sample of the rates, 10 s after the last."""
-    give_up_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < give_up_s, what
-        time.sleep(0.05)

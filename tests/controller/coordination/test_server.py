@@ -7,9 +7,9 @@ import re
 import socket
 import sqlite3
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from controller.coordination.machine.coordinator import Changes
 from controller.coordination.settings import CoordinationSettings
 from controller.coordination.tree_file import TreeFile
 from tests.support.coordination import RawClient, RunningCoordination, buffer, coordination, string
+from tests.support.waiting import wait_until
 
 CREATE, EXISTS, GET_DATA, SET_DATA, PING, CHECK, CREATE2, MULTI_READ, CLOSE = 1, 3, 4, 5, 11, 13, 15, 22, -11
 PING_XID = -2
@@ -38,6 +39,8 @@ LIMITS = {
     "first_request_timeout_ms": 1000,
 }
 
+until = partial(wait_until, timeout_s=DEADLINE_S)
+
 
 @pytest.fixture
 def server(memory_path: Path) -> Iterator[RunningCoordination]:
@@ -50,13 +53,6 @@ def connect(server: RunningCoordination) -> Iterator[Connect]:
     """Return a function that opens a connection, with the arguments of `RawClient`."""
     with ExitStack() as opened:
         yield lambda **arguments: opened.enter_context(closing(RawClient(server.port, **arguments)))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def repeat(call: Callable[[], None]) -> None:
@@ -123,7 +119,7 @@ def test_ephemeral_nodes_outlive_connections_and_restarts_but_not_their_session(
     server.stop()
     server.start()
     other = connect()
-    wait_until(lambda: read(other, "/eph")[0] == -101)
+    until(lambda: read(other, "/eph")[0] == -101)
     expired = connect(session=client.session, password=client.password)
     assert (expired.session, expired.timeout_ms) == (0, 0)
     assert expired.read() is None
@@ -250,7 +246,7 @@ def test_what_the_server_lacks_is_refused_by_name(
 ) -> None:
     client = connect()
     assert client.ask(code, body)[-1].error == error
-    wait_until(lambda: f"asks for {name}" in caplog.text)
+    until(lambda: f"asks for {name}" in caplog.text)
 
 
 def test_half_a_frame_holds_a_connection_only_until_its_session_would_begin(
@@ -274,7 +270,7 @@ def test_connections_and_sessions_are_limited(
     with ExitStack() as opened:
         for _ in range(3 * LIMITS["connections_max"]):
             opened.enter_context(socket.create_connection(("127.0.0.1", server.port), DEADLINE_S))
-        wait_until(lambda: "there are 12 connections, the maximum: more are refused" in caplog.text)
+        until(lambda: "there are 12 connections, the maximum: more are refused" in caplog.text)
         assert read(honest, "/honest") == (0, b"x")
 
 

@@ -1,7 +1,6 @@
 """The sign that a job runs is written at an interval, and removed at its end."""
 
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,25 +11,21 @@ from spark_jobs.skeleton import runner
 from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.presence import RunningSign
 from tests.spark_jobs.conftest import Topics
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
 TIMEOUT_S = 30
 
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+until = partial(wait_until, timeout_s=TIMEOUT_S)
 
 
 def test_the_sign_is_written_again_and_removed_at_the_end(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, str(tmp_path))
     sign = RunningSign(folder, interval_s=0.05)
-    wait_until((tmp_path / "running").exists)
+    until((tmp_path / "running").exists)
     first_ms = folder.newest_change_ms()
-    wait_until(lambda: folder.newest_change_ms() > first_ms)
+    until(lambda: folder.newest_change_ms() > first_ms)
     assert folder.is_new_checkpoint()
     sign.close()
     assert not (tmp_path / "running").exists()
@@ -49,7 +44,7 @@ def test_the_sign_returns_after_a_failure_of_the_file_system(
             write(self, name, text)
 
     sign = RunningSign(Failing(spark, str(tmp_path)), interval_s=0.01)
-    wait_until((tmp_path / "running").exists)
+    until((tmp_path / "running").exists)
     sign.close()
     assert folder.names() == []
     assert caplog.text.count("has no sign that the job runs: away") == 1
@@ -61,7 +56,7 @@ def test_a_job_has_the_sign_while_it_runs(topics: Topics, tmp_path: Path, monkey
     supervise = runner.supervise
 
     def supervise_with_sign(*arguments: object) -> int:
-        wait_until((checkpoint / "running").exists)
+        until((checkpoint / "running").exists)
         return supervise(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(runner, "supervise", supervise_with_sign)

@@ -8,8 +8,7 @@ import socket
 import struct
 import sys
 import threading
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +16,7 @@ import pytest
 
 from tests.support.coordination import RawClient, buffer, string
 from tests.support.parts import skip_when_unavailable
+from tests.support.waiting import wait_until
 from tests.tools.conftest import Outcome, RunTool
 from tools.launch import cluster_start
 from tools.launch.cluster_start import Server, Supervised, Supervisor, cluster, own_variables, session_ender
@@ -36,6 +36,8 @@ print("started", flush=True)
 while True:
     signal.pause()
 """
+
+until = partial(wait_until, timeout_s=DEADLINE_S)
 
 
 def server(folder: Path, name: str, program: str = PROGRAM) -> Server:
@@ -70,13 +72,6 @@ class Running:
         return self._thread.is_alive()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_start, "POLL_INTERVAL_S", 0.01)
@@ -93,11 +88,11 @@ def test_end_names_the_signal_also_of_a_jvm_that_handled_it(status: int, text: s
 def test_servers_are_started_restarted_and_stopped_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     servers = [server(tmp_path, name) for name in ("zookeeper", "broker-1", "broker-2")]
     with Running(*servers) as running:
-        wait_until(lambda: all(each.is_serving for each in servers))
+        until(lambda: all(each.is_serving for each in servers))
         process = servers[1].process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
-        wait_until(lambda: servers[1].log.read_text() == "started\nstarted\n" and servers[1].is_serving)
+        until(lambda: servers[1].log.read_text() == "started\nstarted\n" and servers[1].is_serving)
     assert running.ended == ["broker-1"], "those that the supervisor stops are not reported"
     lines = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines()]
     assert "bootstrap.servers=127.0.0.1:1,127.0.0.1:1" in lines
@@ -117,7 +112,7 @@ def test_brokers_start_when_the_coordination_server_serves_and_stop_before_it(
     coordination, *_ = cluster(tmp_path, 1)
     broker = server(tmp_path, "broker-1")
     with Running(coordination, broker):
-        wait_until(lambda: broker.is_serving)
+        until(lambda: broker.is_serving)
         assert _four_letter_word(coordination.port, b"ruok") == b"imok"
     lines = [line.split(" ")[1:3] for line in capsys.readouterr().out.splitlines()]
     assert lines == [
@@ -139,9 +134,9 @@ def test_coordination_server_that_cannot_start_is_started_again(
     taken = socket.create_server(("127.0.0.1", 0))
     coordination, *_ = cluster(tmp_path, 1, zookeeper_port=taken.getsockname()[1])
     with Running(coordination, server(tmp_path, "broker-1")):
-        wait_until(lambda: coordination.log.exists() and "in use" in coordination.log.read_text())
+        until(lambda: coordination.log.exists() and "in use" in coordination.log.read_text())
         taken.close()
-        wait_until(lambda: coordination.is_serving)
+        until(lambda: coordination.is_serving)
     lines = capsys.readouterr().out
     assert f"coordination ended with status 1 and starts again in 1 s; log {coordination.log}" in lines
     assert lines.index("coordination serves") < lines.index("broker-1 starts")
@@ -187,7 +182,7 @@ def _four_letter_word(port: int, word: bytes) -> bytes:
 def test_halted_server_is_stopped_too(tmp_path: Path) -> None:
     halted = server(tmp_path, "broker-1")
     with Running(halted):
-        wait_until(lambda: halted.is_serving)
+        until(lambda: halted.is_serving)
         assert halted.process is not None
         os.kill(halted.process.pid, signal.SIGSTOP)
     assert halted.log.read_text() == "started\nstopped\n"
@@ -196,10 +191,10 @@ def test_halted_server_is_stopped_too(tmp_path: Path) -> None:
 def test_supervisor_ends_when_every_broker_was_stopped_by_someone_else(tmp_path: Path) -> None:
     zookeeper, broker = server(tmp_path, "zookeeper"), server(tmp_path, "broker-1")
     with Running(zookeeper, broker) as supervised:
-        wait_until(lambda: broker.is_serving)
+        until(lambda: broker.is_serving)
         assert broker.process is not None
         os.kill(broker.process.pid, signal.SIGTERM)
-        wait_until(lambda: not supervised.is_alive())
+        until(lambda: not supervised.is_alive())
     assert zookeeper.log.read_text() == "started\nstopped\n"
 
 
@@ -260,7 +255,7 @@ def test_what_brokers_inherit_from_the_environment_is_made_their_own(
     prints = server(tmp_path, "broker-7", f"import os; print(os.environ['JMX_PORT'], flush=True); {PROGRAM}")
     prints.variables = {"JMX_PORT": "7"}
     with Running(prints):
-        wait_until(lambda: prints.is_serving)
+        until(lambda: prints.is_serving)
     assert prints.log.read_text().startswith("7\nstarted\n")
     assert "metrics 127.0.0.1:7, log" in capsys.readouterr().out
 

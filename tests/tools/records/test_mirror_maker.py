@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self, cast
@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
+from tests.support.waiting import wait_until
 from tests.tools.conftest import ROOT, RunTool
 from tools.records import mirror_maker
 from tools.records.mirror_streams import Mirror, Stream
@@ -25,18 +26,13 @@ from tools.records.mirror_streams import Mirror, Stream
 DEADLINE_S = 60.0
 _numbers = itertools.count()
 
+until = partial(wait_until, timeout_s=DEADLINE_S)
+
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path_factory.mktemp("target"), {"offsets.topic.num.partitions": "1"}) as process:
         yield process
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    give_up_s = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < give_up_s, f"not in {DEADLINE_S} s: {what}"
-        time.sleep(0.02)
 
 
 class Files:
