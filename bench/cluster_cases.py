@@ -229,22 +229,8 @@ def kill_leader(subject: ClusterSubject, scale: Scale) -> Values:
 
 def stop_leader(subject: ClusterSubject, scale: Scale) -> Values:
     """Measure the longest gap between acknowledgements of a partition while its leader is stopped."""
-    partitions = scale.count(FAILURE_PARTITIONS)
-    with (
-        subject.topic([(1, 2, 3)] * partitions) as topic,
-        closing(RetryingProducer(subject, topic, partitions, batch_of_one(SMALL_VALUE, now_ms()))) as producer,
-    ):
-        producer.until_all_acknowledged_since(time.perf_counter())
-        machine.settle()
-        for _ in range(5):
-            producer.round()
-        producer.forget_gaps()
-        stopping = threading.Thread(target=subject.cluster.brokers[1].stop)
-        stopping.start()
-        while stopping.is_alive():
-            producer.round()
-        producer.until_all_acknowledged_since(time.perf_counter())
-        return {"longest gap": producer.longest_gap_s * 1000}
+    replicas = [(1, 2, 3)] * scale.count(FAILURE_PARTITIONS)
+    return _longest_gap_while(subject, replicas, lambda topic: subject.cluster.brokers[1].stop())
 
 
 def replace_brokers(subject: ClusterSubject, scale: Scale) -> Values:
@@ -252,25 +238,32 @@ def replace_brokers(subject: ClusterSubject, scale: Scale) -> Values:
 
     The new process has the data of the old one, as when the brokers of a cluster are replaced one by one.
     """
-    partitions = scale.count(FAILURE_PARTITIONS)
+
+    def replace_all(topic: str) -> None:
+        for broker_id in subject.cluster.brokers:
+            subject.cluster.restart(broker_id)
+            subject.cluster.wait_until_in_sync(topic)
+
+    replicas = [ON_EACH[number % 3] for number in range(scale.count(FAILURE_PARTITIONS))]
+    return _longest_gap_while(subject, replicas, replace_all)
+
+
+def _longest_gap_while(
+    subject: ClusterSubject, replicas: Sequence[tuple[int, ...]], change: Callable[[str], None]
+) -> Values:
+    """Measure the longest gap between acknowledgements of a partition while `change` runs with the topic's name."""
     with (
-        subject.topic([ON_EACH[number % 3] for number in range(partitions)]) as topic,
-        closing(RetryingProducer(subject, topic, partitions, batch_of_one(SMALL_VALUE, now_ms()))) as producer,
+        subject.topic(replicas) as topic,
+        closing(RetryingProducer(subject, topic, len(replicas), batch_of_one(SMALL_VALUE, now_ms()))) as producer,
     ):
         producer.until_all_acknowledged_since(time.perf_counter())
         machine.settle()
         for _ in range(5):
             producer.round()
         producer.forget_gaps()
-
-        def replace_all() -> None:
-            for broker_id in subject.cluster.brokers:
-                subject.cluster.restart(broker_id)
-                subject.cluster.wait_until_in_sync(topic)
-
-        replacing = threading.Thread(target=replace_all)
-        replacing.start()
-        while replacing.is_alive():
+        changing = threading.Thread(target=change, args=(topic,))
+        changing.start()
+        while changing.is_alive():
             producer.round()
         producer.until_all_acknowledged_since(time.perf_counter())
         return {"longest gap": producer.longest_gap_s * 1000}
