@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 import pytest
 
@@ -16,41 +15,19 @@ from controller.state_store import (
     NoNode,
     SessionExpired,
     SetData,
+    StateStore,
     StoreUnavailable,
     WatchEvent,
 )
-from controller.zookeeper.settings import ZooKeeperSettings
-from tests.sim.network import SimulatedNetwork
-from tests.sim.world import ProcessLoop, World
-from tests.sim.zookeeper import HOST, SimulatedStore, SimulatedZooKeeper
-
-T = TypeVar("T")
-SETTINGS = ZooKeeperSettings("zookeeper:2181", session_timeout_ms=6000, connection_timeout_ms=6000)
-
-
-class Setup:
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.network = SimulatedNetwork(world)
-        self.server = SimulatedZooKeeper(self.network)
-        self.loops: dict[str, ProcessLoop] = {}
-
-    def store(self, host: str) -> SimulatedStore:
-        loop = self.loops[host] = self.world.new_loop(host)
-        store = self.server.new_store(host, loop, SETTINGS)
-        self.run(store.open(), host)
-        return store
-
-    def run(self, main: Coroutine[Any, Any, T], host: str = "a") -> T:
-        task = self.loops[host].start(main)
-        assert self.world.run_until(task.done, limit_us=self.world.now_us + 60_000_000), "stuck"
-        return task.result()
+from tests.sim.store_hosts import StoreHosts
+from tests.sim.world import World
+from tests.sim.zookeeper import HOST, SimulatedZooKeeper
 
 
 def test_operations_take_effect_in_order_and_failed_transactions_change_nothing() -> None:
     with World(1) as world:
-        setup = Setup(world)
-        store = setup.store("a")
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        store = hosts.store("a")
 
         async def main() -> None:
             writes = [asyncio.ensure_future(store.create("/n", b"0"))]
@@ -65,31 +42,31 @@ def test_operations_take_effect_in_order_and_failed_transactions_change_nothing(
                 await store.get("/m")
             assert await store.children("/") == ["n"]
 
-        setup.run(main())
+        hosts.run(main())
 
 
 def test_watch_is_late_but_before_its_session_reads_the_change() -> None:
     delays = []
     for seed in range(30):
         with World(seed) as world:
-            setup = Setup(world)
-            reader, writer = setup.store("reader"), setup.store("writer")
+            hosts = StoreHosts(world, SimulatedZooKeeper)
+            reader, writer = hosts.store("reader"), hosts.store("writer")
             events: list[tuple[int, WatchEvent]] = []
-            setup.run(writer.create("/n", b"0"), "writer")
+            hosts.run(writer.create("/n", b"0"), "writer")
 
             def note(event: WatchEvent, world: World = world, events: list[tuple[int, WatchEvent]] = events) -> None:
                 events.append((world.now_us, event))
 
-            setup.run(reader.get("/n", note), "reader")
-            setup.run(writer.set("/n", b"1"), "writer")
+            hosts.run(reader.get("/n", note), "reader")
+            hosts.run(writer.set("/n", b"1"), "writer")
             written_us = world.now_us
             if seed % 2:
-                assert setup.run(reader.get("/n"), "reader").data == b"1"
+                assert hosts.run(reader.get("/n"), "reader").data == b"1"
                 assert len(events) == 1
             else:
                 world.run_for(1_000_000)
                 delays.append(events[0][0] - written_us)
-            setup.run(writer.set("/n", b"2"), "writer")
+            hosts.run(writer.set("/n", b"2"), "writer")
             world.run_for(1_000_000)
             assert len(events) == 1  # it fires once
     assert min(delays) < 10_000
@@ -98,77 +75,77 @@ def test_watch_is_late_but_before_its_session_reads_the_change() -> None:
 
 def test_session_of_a_killed_process_ends_after_its_timeout() -> None:
     with World(2) as world:
-        setup = Setup(world)
-        store, other = setup.store("a"), setup.store("b")
-        setup.run(store.create("/e", ephemeral=True))
-        setup.loops["a"].kill()
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        store, other = hosts.store("a"), hosts.store("b")
+        hosts.run(store.create("/e", ephemeral=True))
+        hosts.loops["a"].kill()
         world.run_for(5_000_000)
-        assert setup.run(other.exists("/e"), "b") is not None
+        assert hosts.run(other.exists("/e"), "b") is not None
         world.run_for(5_000_000)
-        assert setup.run(other.exists("/e"), "b") is None
+        assert hosts.run(other.exists("/e"), "b") is None
 
 
 def test_closing_a_session_deletes_its_ephemeral_nodes_at_once() -> None:
     with World(2) as world:
-        setup = Setup(world)
-        store, other = setup.store("a"), setup.store("b")
-        setup.run(store.create("/e", ephemeral=True))
-        setup.run(store.close())
-        assert setup.run(other.exists("/e"), "b") is None
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        store, other = hosts.store("a"), hosts.store("b")
+        hosts.run(store.create("/e", ephemeral=True))
+        hosts.run(store.close())
+        assert hosts.run(other.exists("/e"), "b") is None
         with pytest.raises(StoreUnavailable):
-            setup.run(store.exists("/e"))
+            hosts.run(store.exists("/e"))
 
 
 @pytest.mark.parametrize("isolate", ["pause", "cut", "one way to", "one way from"])
 def test_isolated_client_learns_late_that_its_session_is_over(isolate: str) -> None:
     with World(3) as world:
-        setup = Setup(world)
-        store, other = setup.store("a"), setup.store("b")
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        store, other = hosts.store("a"), hosts.store("b")
         expired: list[int] = []
         store.on_session_expired(lambda: expired.append(world.now_us))
-        setup.run(store.create("/e", ephemeral=True))
-        heal: Callable[[], None] = lambda: setup.network.mend("a", HOST)  # noqa: E731
+        hosts.run(store.create("/e", ephemeral=True))
+        heal: Callable[[], None] = lambda: hosts.network.mend("a", HOST)  # noqa: E731
         if isolate == "pause":
-            setup.loops["a"].pause()
-            heal = setup.loops["a"].resume
+            hosts.loops["a"].pause()
+            heal = hosts.loops["a"].resume
         elif isolate == "cut":
-            setup.network.cut("a", HOST)
+            hosts.network.cut("a", HOST)
         else:
-            setup.network.cut(*(("a", HOST) if isolate == "one way to" else (HOST, "a")), one_way=True)
+            hosts.network.cut(*(("a", HOST) if isolate == "one way to" else (HOST, "a")), one_way=True)
         world.run_for(20_000_000)
-        assert setup.run(other.exists("/e"), "b") is None
+        assert hosts.run(other.exists("/e"), "b") is None
         assert not expired
         heal()
         world.run_for(5_000_000)
         assert len(expired) == 1
         with pytest.raises(SessionExpired):
-            setup.run(store.exists("/e"))
-        setup.run(store.open())
-        assert setup.run(store.exists("/e")) is None
+            hosts.run(store.exists("/e"))
+        hosts.run(store.open())
+        assert hosts.run(store.exists("/e")) is None
 
 
 def test_request_of_an_earlier_session_holds_up_no_later_one() -> None:
     with World(3) as world:
-        setup = Setup(world)
-        store = setup.store("a")
-        setup.network.cut("a", HOST)
-        lost = setup.loops["a"].start(store.exists("/e"))
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        store = hosts.store("a")
+        hosts.network.cut("a", HOST)
+        lost = hosts.loops["a"].start(store.exists("/e"))
         world.run_for(20_000_000)
-        setup.network.mend("a", HOST)
+        hosts.network.mend("a", HOST)
         world.run_for(5_000_000)
         assert isinstance(lost.exception(), SessionExpired)
-        setup.run(store.open())
-        assert setup.run(store.exists("/e")) is None
+        hosts.run(store.open())
+        assert hosts.run(store.exists("/e")) is None
 
 
 def test_short_loss_of_the_connection_is_waited_out() -> None:
     with World(4) as world:
-        setup = Setup(world)
-        store = setup.store("a")
-        setup.network.cut("a", HOST)
-        world.after(2_000_000, lambda: setup.network.mend("a", HOST))
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        store = hosts.store("a")
+        hosts.network.cut("a", HOST)
+        world.after(2_000_000, lambda: hosts.network.mend("a", HOST))
         began_us = world.now_us
-        assert setup.run(store.create("/n")) == "/n"
+        assert hosts.run(store.create("/n")) == "/n"
         assert 2_000_000 <= world.now_us - began_us < 4_000_000
 
 
@@ -176,29 +153,29 @@ def test_write_whose_response_was_lost_is_executed_again() -> None:
     outcomes = set()
     for seed in range(40):
         with World(seed) as world:
-            setup = Setup(world)
-            store = setup.store("a")
-            world.after(1_000 + 20 * seed, lambda setup=setup: setup.server.lose_connection("a"))  # type: ignore[misc]
+            hosts = StoreHosts(world, SimulatedZooKeeper)
+            store = hosts.store("a")
+            world.after(1_000 + 20 * seed, lambda hosts=hosts: hosts.server.lose_connection("a"))  # type: ignore[misc]
 
-            async def main(store: SimulatedStore = store) -> str:
+            async def main(store: StateStore = store) -> str:
                 await asyncio.sleep(0.0008)
                 try:
                     return await store.create("/n")
                 except NodeExists:
                     return "its own"
 
-            outcomes.add(setup.run(main()))
+            outcomes.add(hosts.run(main()))
     assert outcomes == {"/n", "its own"}
 
 
 def test_no_session_ends_while_the_service_is_unavailable() -> None:
     with World(5) as world:
-        setup = Setup(world)
-        store = setup.store("a")
-        setup.run(store.create("/e", ephemeral=True))
-        setup.server.become_unavailable()
-        world.after(60_000_000, setup.server.become_available)
-        read = setup.loops["a"].start(store.exists("/e"))
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        store = hosts.store("a")
+        hosts.run(store.create("/e", ephemeral=True))
+        hosts.server.become_unavailable()
+        world.after(60_000_000, hosts.server.become_available)
+        read = hosts.loops["a"].start(store.exists("/e"))
         world.run_for(59_000_000)
         assert not read.done()
         world.run_for(10_000_000)
@@ -207,58 +184,58 @@ def test_no_session_ends_while_the_service_is_unavailable() -> None:
 
 def test_opening_fails_if_the_service_does_not_respond_in_time() -> None:
     with World(6) as world:
-        setup = Setup(world)
-        setup.server.become_unavailable()
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        hosts.server.become_unavailable()
         with pytest.raises(StoreUnavailable):
-            setup.store("a")
+            hosts.store("a")
         assert world.now_us < 7_000_000
 
 
 def test_expired_session_is_reported_to_a_living_client() -> None:
     with World(7) as world:
-        setup = Setup(world)
-        store = setup.store("a")
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        store = hosts.store("a")
         expired: list[int] = []
         store.on_session_expired(lambda: expired.append(1))
-        setup.server.expire("a")
+        hosts.server.expire("a")
         world.run_for(3_000_000)
         assert expired == [1]
 
 
 def test_reads_of_a_lagging_server_are_old_but_in_order_and_include_own_writes() -> None:
     with World(1) as world:
-        setup = Setup(world)
-        writer, reader = setup.store("a"), setup.store("b")
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        writer, reader = hosts.store("a"), hosts.store("b")
         events: list[WatchEvent] = []
-        setup.run(writer.create("/n", b"0"))
-        setup.server.begin_to_lag("b", 1_000_000_000)
-        assert setup.run(reader.exists("/n/child", events.append), "b") is None
-        setup.run(writer.set("/n", b"1", 0))
-        setup.run(writer.create("/n/child", b""))
-        assert setup.run(reader.get("/n"), "b").data == b"0"
-        assert setup.run(reader.children("/n"), "b") == []
+        hosts.run(writer.create("/n", b"0"))
+        hosts.server.begin_to_lag("b", 1_000_000_000)
+        assert hosts.run(reader.exists("/n/child", events.append), "b") is None
+        hosts.run(writer.set("/n", b"1", 0))
+        hosts.run(writer.create("/n/child", b""))
+        assert hosts.run(reader.get("/n"), "b").data == b"0"
+        assert hosts.run(reader.children("/n"), "b") == []
         assert events == []
         with pytest.raises(BadVersion):
-            setup.run(reader.set("/n", b"2", 0), "b")
-        assert setup.run(reader.get("/n"), "b").data == b"1"
-        assert setup.run(reader.children("/n"), "b") == ["child"]
+            hosts.run(reader.set("/n", b"2", 0), "b")
+        assert hosts.run(reader.get("/n"), "b").data == b"1"
+        assert hosts.run(reader.children("/n"), "b") == ["child"]
         assert [event.path for event in events] == ["/n/child"]
-        setup.run(writer.delete("/n/child"))
-        setup.server.stop_lagging("b")
-        assert setup.run(reader.exists("/n/child"), "b") is None
+        hosts.run(writer.delete("/n/child"))
+        hosts.server.stop_lagging("b")
+        assert hosts.run(reader.exists("/n/child"), "b") is None
 
 
 def test_session_that_ends_at_a_lagging_server_hears_of_nothing_more() -> None:
     with World(1) as world:
-        setup = Setup(world)
-        writer, reader = setup.store("a"), setup.store("b")
+        hosts = StoreHosts(world, SimulatedZooKeeper)
+        writer, reader = hosts.store("a"), hosts.store("b")
         events: list[WatchEvent] = []
-        setup.run(reader.create("/e", b"", ephemeral=True), "b")
-        setup.server.begin_to_lag("b", 1000)
-        setup.run(reader.exists("/n", events.append), "b")
-        setup.server.expire("b")
-        assert setup.run(writer.exists("/e")) is None
-        setup.run(writer.create("/n", b""))
-        setup.server.stop_lagging("b")
+        hosts.run(reader.create("/e", b"", ephemeral=True), "b")
+        hosts.server.begin_to_lag("b", 1000)
+        hosts.run(reader.exists("/n", events.append), "b")
+        hosts.server.expire("b")
+        assert hosts.run(writer.exists("/e")) is None
+        hosts.run(writer.create("/n", b""))
+        hosts.server.stop_lagging("b")
         world.run_for(1_000_000)
         assert events == []
