@@ -21,7 +21,7 @@ from protocol.headers import read_request_header
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.schema import Struct
 from tests.broker.cluster.test_control_channels import create
-from tests.broker.transactions.test_across_brokers import Producer
+from tests.broker.transactions.test_across_brokers import commit_four
 from tests.support.in_process_cluster import InProcessCluster, running_cluster, until
 from tests.support.recorded import BROKER_FRAMES, read_lines
 from tests.support.recording_network import RecordingNetwork
@@ -204,13 +204,7 @@ async def test_transactions_cross_brokers_with_the_requests_of_kafka(tmp_path: P
     async with running as cluster:
         await create(cluster, "t", [1], [2])
         await until(lambda: all(cluster.services(each).metadata_cache.has_leaders("t", 2) for each in (1, 2, 3)))
-        for name in ("a", "b", "c", "d"):
-            producer = Producer(cluster, name)
-            await producer.begin()
-            await producer.add(0, 1)
-            for partition in (0, 1):
-                assert await producer.produce(partition) == ErrorCode.NONE
-            await producer.end(is_committed=True)
+        await commit_four(cluster)
         requests = [sent(each.frame) for each in network.sent]
         await until(lambda: WRITE_MARKERS in {sent(each.frame).key for each in network.sent})
         requests = [sent(each.frame) for each in network.sent]

@@ -31,7 +31,7 @@ from tests.broker.cluster.test_frames_between_brokers import (
     sent,
     shape,
 )
-from tests.broker.transactions.test_across_brokers import Producer
+from tests.broker.transactions.test_across_brokers import commit_four
 from tests.support.in_process_cluster import InProcessCluster, running_cluster, until
 from tests.support.recording_network import RecordingNetwork
 
@@ -223,13 +223,7 @@ async def test_transactions_cross_brokers_in_older_protocols(tmp_path: Path, ver
     async with running_cluster(tmp_path, (3, 1, 2), {PROTOCOL: version}, environment) as cluster:
         await create(cluster, "t", [1], [2])
         await until(lambda: all(cluster.services(each).metadata_cache.has_leaders("t", 2) for each in (1, 2, 3)))
-        for name in ("a", "b", "c", "d"):
-            producer = Producer(cluster, name)
-            await producer.begin()
-            await producer.add(0, 1)
-            for partition in (0, 1):
-                assert await producer.produce(partition) == ErrorCode.NONE
-            await producer.end(is_committed=True)
+        await commit_four(cluster)
         await until(lambda: WRITE_MARKERS in {sent(each.frame).key for each in network.sent})
         markers = [sent(each.frame) for each in network.sent]
         assert {each.version for each in markers if each.key == WRITE_MARKERS} == {0}

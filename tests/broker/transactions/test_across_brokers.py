@@ -94,6 +94,17 @@ class Producer:
         assert not (await self.coordinator.ask(request)).error_code
 
 
+async def commit_four(cluster: InProcessCluster) -> None:
+    """Commit a record to both partitions of topic t, in transactions of four producers."""
+    for name in ("a", "b", "c", "d"):
+        producer = Producer(cluster, name)
+        await producer.begin()
+        await producer.add(0, 1)
+        for partition in (0, 1):
+            assert await producer.produce(partition) == ErrorCode.NONE
+        await producer.end(is_committed=True)
+
+
 async def last_stable_offset(cluster: InProcessCluster, partition: int) -> int:
     request = ListOffsetsRequest(
         replica_id=-1,
