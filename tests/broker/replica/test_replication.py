@@ -597,15 +597,21 @@ def held_question(cluster: Cluster) -> tuple[asyncio.Event, asyncio.Event]:
     return received, may_respond
 
 
-@pytest.mark.parametrize("start", [BY_QUESTION], ids=["2.6"], indirect=True)
-async def test_new_epoch_during_a_comparison_is_compared_too(start: Callable[..., Cluster]) -> None:
-    cluster = start(A, B)
+async def in_comparison(cluster: Cluster) -> asyncio.Event:
+    """Return when B waits for the answer of its new leader A, with the event that permits the answer."""
     await cluster.elect(A)
     assert await cluster.nodes[A].produce() is ErrorCode.NONE
     await restart(cluster, cluster.nodes[B])  # its fetcher has no session yet
     received, may_respond = held_question(cluster)
     await cluster.elect(A)
     await received.wait()
+    return may_respond
+
+
+@pytest.mark.parametrize("start", [BY_QUESTION], ids=["2.6"], indirect=True)
+async def test_new_epoch_during_a_comparison_is_compared_too(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B)
+    may_respond = await in_comparison(cluster)
     await cluster.elect(A)
     may_respond.set()
     assert await cluster.nodes[A].produce() is ErrorCode.NONE
@@ -615,12 +621,7 @@ async def test_new_epoch_during_a_comparison_is_compared_too(start: Callable[...
 @pytest.mark.parametrize("start", [BY_QUESTION], ids=["2.6"], indirect=True)
 async def test_fetcher_whose_last_partition_is_removed_during_a_comparison_ends(start: Callable[..., Cluster]) -> None:
     cluster = start(A, B)
-    await cluster.elect(A)
-    assert await cluster.nodes[A].produce() is ErrorCode.NONE
-    await restart(cluster, cluster.nodes[B])  # its fetcher has no session yet
-    received, may_respond = held_question(cluster)
-    await cluster.elect(A)
-    await received.wait()
+    may_respond = await in_comparison(cluster)
     await cluster.elect(B)
     may_respond.set()
     await until(lambda: not cluster.nodes[B].fetchers._fetchers)
