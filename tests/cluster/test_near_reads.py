@@ -54,10 +54,20 @@ class Transactions:
             self._producer.abort_transaction()
 
 
-class LibrdkafkaReader:
-    """Reads the committed records of partition 0 in a thread, until the value LAST."""
+class Reader(threading.Thread):
+    """Reads the committed records of partition 0 until the value LAST, for which the end of the block waits."""
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.join()
+
+
+class LibrdkafkaReader(Reader):
     def __init__(self, bootstrap: str, topic: str, rack: str) -> None:
+        super().__init__()
         self.records: list[tuple[int, int]] = []
         self._consumer = Consumer(
             {
@@ -70,16 +80,8 @@ class LibrdkafkaReader:
             }
         )
         self._consumer.assign([TopicPartition(topic, 0, 0)])
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
         give_up_s = time.monotonic() + READ_TIMEOUT_S
         while time.monotonic() < give_up_s and not (self.records and self.records[-1][1] == LAST):
             for message in self._consumer.consume(500, 0.2):
@@ -88,23 +90,16 @@ class LibrdkafkaReader:
         self._consumer.close()
 
 
-class JavaReader:
-    """Runs NearReader.java in a thread."""
+class JavaReader(Reader):
+    """Runs NearReader.java."""
 
     def __init__(self, programs: JavaPrograms, bootstrap: str, topic: str, rack: str) -> None:
+        super().__init__()
         self.lines: list[str] = []
         self._arguments = (bootstrap, topic, rack, str(LAST))
         self._programs = programs
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
         source = JAVA_PROGRAMS / "NearReader.java"
         done = self._programs.run(VERSION, source, *self._arguments, timeout_s=READ_TIMEOUT_S + 30)
         self.lines = output_lines(done)
