@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -31,6 +32,7 @@ from spark_jobs.skeleton.database import Database
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.progress import Batch, NewBatches
 from spark_jobs.skeleton.session import spark_session
+from tests.spark_jobs.hanging import end_with_stacks
 from tests.spark_jobs.quick_drivers import quick_settings, worker_environment
 from tests.spark_jobs.registry import RunningRegistry
 from tests.support.apache_kafka import apache_kafka
@@ -57,6 +59,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid} starts Spark: remove its file from WITHOUT_SPARK in {SPREAD}")
         if item.get_closest_marker("spark"):
             item.add_marker(PYSPARK_SOCKETS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report where Spark is when a test has run out of time, and end it: every later test would wait as long."""
+    report = yield
+    is_over_time = call.excinfo is not None and str(call.excinfo.value).startswith("Timeout")
+    gateway: Any = SparkContext._gateway
+    if is_over_time and gateway is not None:
+        report.sections.append(("Spark", end_with_stacks(gateway.proc.pid)))
+    return report
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ WITHOUT_SPARK = (
     "tests/spark_jobs/test_flights.py",
     "tests/spark_jobs/test_flights_chart.py",
     "tests/spark_jobs/test_flights_produce.py",
+    "tests/spark_jobs/test_hanging.py",
     "tests/spark_jobs/test_samples.py",
     "tests/spark_jobs/test_schema_registry.py",
 )

@@ -1,0 +1,68 @@
+"""A Spark that hangs: where its threads and its Python workers are, and its end.
+
+Owns this report. Must not know tests.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+PRINTING_S = 1.0
+_TOOL_TIMEOUT_S = 30
+
+
+def end_with_stacks(pid: int) -> str:
+    """Return the stacks of a JVM's threads and the states of its descendants, and kill all of them.
+
+    The descendants print their own stacks to standard error.
+    """
+    processes = [pid, *_descendants(pid)]
+    parts = [_stacks(each) if _name(each) == "java" else _state(each) for each in processes]
+    for each in processes:
+        if _name(each) != "java":
+            _send(each, signal.SIGUSR1)
+    time.sleep(PRINTING_S)
+    for each in processes:
+        _send(each, signal.SIGKILL)
+    return "\n".join(parts)
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name before the state is in parentheses, and may have any characters.
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            if parent == pid:
+                yield int(path.parent.name)
+                yield from _descendants(int(path.parent.name))
+
+
+def _stacks(pid: int) -> str:
+    try:
+        done = subprocess.run(
+            ["jstack", str(pid)], capture_output=True, text=True, check=False, timeout=_TOOL_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{pid}: no stacks: {error}"
+    return done.stdout or done.stderr
+
+
+def _state(pid: int) -> str:
+    with suppress(OSError):
+        return f"{pid}:\n{Path(f'/proc/{pid}/status').read_text()}"
+    return f"{pid}: has ended"
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
