@@ -9,11 +9,11 @@ from pathlib import Path
 from base.system_calls import SYSTEM_CALLS
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write `text` in place of the file: a crash of the process or the machine leaves the old or the new content."""
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write `content` in place of the file: a crash of the process or the machine leaves the old or the new one."""
     partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as target:
-        target.write(text)
+    with partial.open("wb") as target:
+        target.write(content.encode() if isinstance(content, str) else content)
         target.flush()
         SYSTEM_CALLS.sync_data(target.fileno())
     partial.replace(path)
