@@ -51,6 +51,7 @@ TOGETHER = (
 )
 # Files in the folder of a group that do not use what it shares: they can run on other workers.
 WITHOUT_SPARK = (
+    "tests/spark_jobs/connect/",
     "tests/spark_jobs/mirroring/",
     "tests/spark_jobs/skeleton/test_avro_compatibility.py",
     "tests/spark_jobs/skeleton/test_avro_json.py",

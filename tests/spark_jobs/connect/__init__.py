@@ -1,0 +1,1 @@
+"""Tests of Connect: none of them starts Spark."""
