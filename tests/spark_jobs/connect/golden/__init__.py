@@ -1,0 +1,1 @@
+"""What Kafka's own converters and transforms do, recorded once."""
