@@ -1,0 +1,150 @@
+"""The file that a sink task appends to, and beside it `FILE.offsets`: how long the file was, and which records it had.
+
+    {"length": 120, "offsets": {"clicks": {"0": 17}}}
+
+The state is stored at each flush, after the content is on the drive. Whoever opens the file again cuts what was
+appended later, and continues at the stored offsets: an end at any moment leaves each record in the file once. For this
+one task alone may append to a file, so it is locked.
+
+Owns both files. Must not know records or topics beyond their offsets.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from base.replaced_file import replace_file
+from base.system_calls import SYSTEM_CALLS
+from base.topic_partition import TopicPartition
+from spark_jobs.connect.base.errors import ConnectError, RetriableError
+
+_LOG = logging.getLogger(__name__)
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """What a file had at its last flush."""
+
+    length: int
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+def offsets_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.offsets")
+
+
+def load_flushed(path: Path) -> Flushed | None:
+    """Return the state beside a file; None if there is none. Raises ConnectError if it is damaged."""
+    side_file = offsets_path(path)
+    try:
+        stored = json.loads(side_file.read_bytes())
+        offsets = {
+            (str(topic), int(partition)): int(offset)
+            for topic, by_partition in stored["offsets"].items()
+            for partition, offset in by_partition.items()
+        }
+        return Flushed(int(stored["length"]), offsets)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConnectError(
+            f"{side_file} is damaged ({error!r}): restore it, or delete it to continue at the offsets of the group"
+        ) from error
+
+
+def store_flushed(path: Path, flushed: Flushed) -> None:
+    by_topic: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in flushed.offsets.items():
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    replace_file(offsets_path(path), json.dumps({"length": flushed.length, "offsets": by_topic}))
+
+
+class SinkFile:
+    """A file that is open for appending."""
+
+    def __init__(self, path: Path, *, exactly_once: bool) -> None:
+        """Raises ConnectError if the file cannot be opened, or if another task has it."""
+        self._path = path
+        self._flushed: Flushed | None = None
+        self._offsets: dict[TopicPartition, int] = {}
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ConnectError(f"the file {path} of the setting file cannot be opened: {error.strerror}") from error
+        try:
+            if exactly_once:
+                self._lock()
+                self._flushed = self._recover()
+                self._offsets.update(self._flushed.offsets)
+            else:
+                offsets_path(path).unlink(missing_ok=True)  # else it would cut the file when the setting changes back
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, int]:
+        """The offset of the next record of each partition that the file has; empty unless exactly once."""
+        return self._offsets if self._flushed else {}
+
+    def append(self, content: bytes, offsets: Mapping[TopicPartition, int]) -> None:
+        """Append the records before these offsets, all or none.
+
+        Raises RetriableError if the disk is full, ConnectError for another failure.
+        """
+        length = self._length()
+        rest = memoryview(content)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            os.ftruncate(self._descriptor, length)
+            kind = RetriableError if error.errno in _DISK_IS_FULL else ConnectError
+            raise kind(f"{self._path}: {error.strerror}") from error
+        self._offsets.update(offsets)
+
+    def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store that the file has the records before these offsets."""
+        if self._flushed is None:
+            return  # nothing is held back
+        self._offsets.update(offsets)
+        flushed = Flushed(self._length(), dict(self._offsets))
+        if flushed != self._flushed:
+            SYSTEM_CALLS.sync_data(self._descriptor)
+            store_flushed(self._path, flushed)
+            self._flushed = flushed
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _length(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConnectError(
+                f"another task writes the file {self._path} of the setting file: choose another file, or"
+                " exactly.once=false for both"
+            ) from None
+
+    def _recover(self) -> Flushed:
+        length = self._length()
+        flushed = load_flushed(self._path)
+        if flushed is None:
+            return Flushed(length)
+        if length > flushed.length:
+            _LOG.warning("%s: the last %d bytes were not flushed: cut", self._path, length - flushed.length)
+            os.ftruncate(self._descriptor, flushed.length)
+        elif length < flushed.length:
+            _LOG.warning("%s has %d bytes, fewer than the %d flushed", self._path, length, flushed.length)
+        return Flushed(min(length, flushed.length), flushed.offsets)

@@ -1,0 +1,138 @@
+"""What a worker does for tasks, as far as tests of connectors need it: it gives offsets and remembers requests."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from base.topic_partition import TopicPartition
+from spark_jobs.connect.base.api import Connector, Offsets, SinkTask, SourceTask, Transactions
+from spark_jobs.connect.base.records import SinkRecord, SourceRecord
+
+
+class FakeConnectorContext:
+    """Remembers what a connector asked for."""
+
+    def __init__(self) -> None:
+        self.reconfigurations = 0
+        self.errors: list[Exception] = []
+
+    def request_reconfiguration(self) -> None:
+        self.reconfigurations += 1
+
+    def fail(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+class FakeOffsets:
+    """Stored source offsets; partitions are compared as the JSON that a worker stores."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Mapping[str, Any]] = {}
+
+    def store(self, records: Sequence[SourceRecord]) -> None:
+        for record in records:
+            self.stored[json.dumps(record.source_partition, sort_keys=True)] = _as_stored(record.source_offset)
+
+    def set(self, source_partition: Mapping[str, Any], source_offset: Mapping[str, Any]) -> None:
+        self.stored[json.dumps(source_partition, sort_keys=True)] = _as_stored(source_offset)
+
+    def offset(self, source_partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return self.stored.get(json.dumps(source_partition, sort_keys=True))
+
+    def offsets(self, source_partitions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | None]:
+        return [self.offset(each) for each in source_partitions]
+
+
+def _as_stored(source_offset: Mapping[str, Any]) -> Mapping[str, Any]:
+    stored: Mapping[str, Any] = json.loads(json.dumps(source_offset))
+    return stored
+
+
+class FakeSourceContext:
+    def __init__(self, config: Mapping[str, str], offsets: FakeOffsets | None = None) -> None:
+        self.config = config
+        self.offset_reader = offsets or FakeOffsets()
+        self.transactions: Transactions | None = None
+
+
+class FakeSinkContext:
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self.config = config
+        self.partitions: frozenset[TopicPartition] = frozenset()
+        self.sought: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self.retry_ms: int | None = None
+        self.commits = 0
+        self.errant: list[tuple[SinkRecord, Exception]] = []
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return self.partitions
+
+    def seek(self, offsets: Offsets) -> None:
+        self.sought.update(offsets)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self.paused.difference_update(partitions)
+
+    def retry_after(self, timeout_ms: int) -> None:
+        self.retry_ms = timeout_ms
+
+    def request_commit(self) -> None:
+        self.commits += 1
+
+    def report_errant(self, record: SinkRecord, error: Exception) -> None:
+        self.errant.append((record, error))
+
+
+def start_source(kind: type[SourceTask], config: Mapping[str, str], offsets: FakeOffsets | None = None) -> SourceTask:
+    """Return a started task."""
+    task = kind()
+    task.context = FakeSourceContext(config, offsets)
+    task.start(config)
+    return task
+
+
+def start_sink(kind: type[SinkTask], config: Mapping[str, str], *partitions: TopicPartition) -> SinkTask:
+    """Return a started task with these partitions."""
+    task = kind()
+    context = FakeSinkContext(config)
+    context.partitions = frozenset(partitions)
+    task.context = context
+    task.start(config)
+    task.open(partitions)
+    return task
+
+
+def start_connector(kind: type[Connector], config: Mapping[str, str]) -> Connector:
+    """Return a started connector."""
+    connector = kind()
+    connector.context = FakeConnectorContext()
+    connector.start(config)
+    return connector
+
+
+def acknowledge(task: SourceTask, records: Sequence[SourceRecord], offsets: FakeOffsets | None = None) -> None:
+    """Do what a worker does after the broker has the records: store their offsets and call the task."""
+    for number, record in enumerate(records):
+        task.commit_record(record, 0, number)
+    if offsets is not None:
+        offsets.store(records)
+    task.commit()
+
+
+def poll_until(task: SourceTask, count: int) -> list[SourceRecord]:
+    """Poll until there are `count` records; the test's timeout ends it if there are fewer."""
+    found: list[SourceRecord] = []
+    while len(found) < count:
+        found += task.poll()
+    return found
+
+
+def sink_record(value: Any, offset: int = 0, topic: str = "topic", partition: int = 0, **others: Any) -> SinkRecord:
+    fields = {"value_schema": None, "key": None, "key_schema": None, "timestamp_ms": None, "headers": ()} | others
+    return SinkRecord(
+        topic, partition, value, **fields, original_topic=topic, original_partition=partition, offset=offset
+    )
