@@ -1,0 +1,102 @@
+"""The producers and consumers of connectors: which settings they have.
+
+Owns the defaults that lose nothing, and the order in which settings win: the connector's own (`producer.override.` and
+`consumer.override.`) before the worker's (`producer.` and `consumer.`) before these defaults. Must not know tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from spark_jobs.connect.base.connector_settings import ADMIN_OVERRIDE, CONSUMER_OVERRIDE, PRODUCER_OVERRIDE
+from spark_jobs.connect.base.errors import ConfigError
+from spark_jobs.connect.base.states import TaskId
+from spark_jobs.connect.worker.settings import WorkerSettings, for_library, with_prefix
+from tools.client import client_library as library
+
+PRODUCER_DEFAULTS: Final = {
+    "acks": "all",
+    "delivery.timeout.ms": str(2**31 - 1),
+    "max.in.flight.requests.per.connection": "1",
+    "retries": str(2**31 - 1),
+}
+TRANSACTIONAL: Final = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    "max.in.flight.requests.per.connection": "5",
+}
+CONSUMER_DEFAULTS: Final = {"auto.offset.reset": "earliest"}
+PRINCIPAL_SETTINGS: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "security.protocol"})
+"""What a connector may override with the policy 'Principal'."""
+
+
+class Clients:
+    """Makes the clients of one worker."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+
+    def producer(self, task: TaskId, config: Mapping[str, str]) -> library.Producer:
+        """Raises ConfigError."""
+        return self._producer(f"connector-producer-{task}", PRODUCER_DEFAULTS, config, {})
+
+    def transactional_producer(self, task: TaskId, config: Mapping[str, str]) -> library.Producer:
+        """Return a producer whose transactional id is that of the task. Raises ConfigError."""
+        last = {"transactional.id": transactional_id(self._settings.group_id, task)}
+        defaults = {**PRODUCER_DEFAULTS, **TRANSACTIONAL}
+        return self._producer(f"connector-producer-{task}", defaults, config, last)
+
+    def consumer(self, task: TaskId, config: Mapping[str, str]) -> library.Consumer:
+        """Return a member of the connector's group. Raises ConfigError."""
+        settings = {
+            **CONSUMER_DEFAULTS,
+            "group.id": sink_group(task.connector),
+            "client.id": f"connector-consumer-{task}",
+            **self._settings.client("consumer"),
+            **self.overrides(config, CONSUMER_OVERRIDE),
+            "enable.auto.commit": "false",
+        }
+        return library.Consumer(for_library(settings, is_consumer=True))
+
+    def admin_settings(self, config: Mapping[str, str]) -> dict[str, Any]:
+        """Return the settings of an administration client, as the client library has them."""
+        settings = {**self._settings.client("admin"), **self.overrides(config, ADMIN_OVERRIDE)}
+        return for_library(settings, is_consumer=False)
+
+    def overrides(self, config: Mapping[str, str], prefix: str) -> dict[str, str]:
+        """Return what a connector overrides. Raises ConfigError for what the worker's policy forbids."""
+        found = with_prefix(config, prefix)
+        policy = self._settings["connector.client.config.override.policy"].lower()
+        forbidden = {
+            "all": set(),
+            "none": set(found),
+            "principal": set(found) - PRINCIPAL_SETTINGS,
+        }[policy]
+        if forbidden:
+            raise ConfigError(
+                f"The worker's policy {policy} does not allow a connector to override {prefix}{min(forbidden)}"
+            )
+        return found
+
+    def _producer(
+        self, client_id: str, defaults: Mapping[str, str], config: Mapping[str, str], last: Mapping[str, str]
+    ) -> library.Producer:
+        settings = {
+            **defaults,
+            "client.id": client_id,
+            **self._settings.client("producer"),
+            **self.overrides(config, PRODUCER_OVERRIDE),
+            **last,
+        }
+        # The partitioner that selects the same partition for a key as Java's producer.
+        return library.Producer({**for_library(settings, is_consumer=False), "partitioner": "murmur2_random"})
+
+
+def transactional_id(group_id: str, task: TaskId) -> str:
+    """Return the name by which a later run of a task fences an earlier one, on any worker."""
+    return f"{group_id}-{task}"
+
+
+def sink_group(connector: str) -> str:
+    return f"connect-{connector}"

@@ -1,0 +1,98 @@
+"""Sends the records that a sink refuses to its topic of dead letters, and creates topics for connectors.
+
+Owns both uses of the broker beside records and offsets. Must not know why a record is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from spark_jobs.connect.base.connector_settings import (
+    CREATION_PARTITIONS,
+    CREATION_REPLICATION,
+    DEAD_LETTERS,
+    DEAD_LETTERS_HEADERS,
+    DEAD_LETTERS_REPLICATION,
+)
+from spark_jobs.connect.base.errors import ConnectError
+from spark_jobs.connect.base.states import TaskId
+from spark_jobs.connect.worker.failures import Failure, dead_letter_headers
+from spark_jobs.connect.worker.settings import with_prefix
+from tools.client import client_library as library
+
+logger = logging.getLogger("org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter")
+
+TIMEOUT_S: Final = 30.0
+
+
+def create_topic(
+    client: Mapping[str, Any], topic: str, partitions: int, replication_factor: int, config: Mapping[str, str]
+) -> None:
+    """Create a topic unless it exists. Raises ConnectError."""
+    admin = AdminClient(dict(client))
+    try:
+        if topic in admin.list_topics(timeout=TIMEOUT_S).topics:
+            return
+        request = NewTopic(topic, partitions, replication_factor, config=dict(config))
+        admin.create_topics([request], operation_timeout=TIMEOUT_S)[topic].result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise ConnectError(f"the topic {topic} cannot be created: {error.args[0].str()}") from error
+
+
+class TopicCreation:
+    """Creates the topics of a source connector, if its settings say how (KIP-158)."""
+
+    def __init__(self, client: Mapping[str, Any], config: Mapping[str, str], parsed: Mapping[str, Any]) -> None:
+        self._client = client
+        self._partitions = parsed[CREATION_PARTITIONS]
+        self._replication_factor = parsed[CREATION_REPLICATION]
+        prefix = "topic.creation.default."
+        own = {CREATION_PARTITIONS, CREATION_REPLICATION}
+        self._config = {key: value for key, value in with_prefix(config, prefix).items() if f"{prefix}{key}" not in own}
+
+    def prepare(self, topic: str) -> None:
+        """Raises ConnectError."""
+        if self._replication_factor is not None and self._partitions is not None:
+            create_topic(self._client, topic, self._partitions, self._replication_factor, self._config)
+
+
+class DeadLetters:
+    """The topic of dead letters of one task."""
+
+    def __init__(
+        self, producer: library.Producer, client: Mapping[str, Any], parsed: Mapping[str, Any], task: TaskId
+    ) -> None:
+        """Create the topic if it is missing. Raises ConnectError."""
+        self._producer = producer
+        self._topic: str = parsed[DEAD_LETTERS]
+        self._has_headers: bool = parsed[DEAD_LETTERS_HEADERS]
+        self._task = task
+        create_topic(client, self._topic, 1, parsed[DEAD_LETTERS_REPLICATION], {})
+
+    def send(self, failure: Failure) -> None:
+        """Send a record as it was read."""
+        message = failure.message
+        if message is None:
+            logger.error("task %s: the record at %s is no longer available as it was read", self._task, failure.origin)
+            return
+        headers = list(message.headers() or [])
+        if self._has_headers:
+            headers += dead_letter_headers(failure, self._task.connector, self._task.task)
+        self._producer.produce(
+            self._topic, message.value(), message.key(), headers=headers, on_delivery=self._delivered
+        )
+        self._producer.poll(0)
+
+    def flush(self) -> bool:
+        """Wait for acknowledgements: offsets behind a dead letter are committed after it. Return False without all."""
+        return bool(self._producer.flush(TIMEOUT_S) == 0)
+
+    def _delivered(self, error: library.KafkaError | None, _message: library.Message) -> None:
+        if error is not None:
+            logger.error("a dead letter of task %s was not acknowledged: %s", self._task, error.str())

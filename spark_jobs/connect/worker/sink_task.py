@@ -1,0 +1,406 @@
+"""Runs the task of a sink: a consumer of the connector's group, whose records are put into the target.
+
+Owns the order that loses nothing: offsets are committed after the task has confirmed them (`pre_commit`), and before
+partitions are given away. Must not know targets.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from base.topic_partition import TopicPartition
+from spark_jobs.connect.base.api import Offsets, SinkTask
+from spark_jobs.connect.base.errors import RetriableError
+from spark_jobs.connect.base.records import Headers, SinkRecord
+from spark_jobs.connect.base.states import State, StateListener, TargetState, TaskId
+from spark_jobs.connect.worker import chain
+from spark_jobs.connect.worker.chain import Converters, Step
+from spark_jobs.connect.worker.dead_letters import DeadLetters
+from spark_jobs.connect.worker.failures import Failure, Failures, Origin
+from spark_jobs.connect.worker.task import RunningTask
+from tools.client import client_library as library
+
+logger = logging.getLogger("org.apache.kafka.connect.runtime.WorkerSinkTask")
+
+BATCH_SIZE: Final = 2_000
+POLL_S: Final = 0.2
+RETRY_S: Final = 3.0
+"""How long a sink that raised RetriableError waits, unless it says otherwise."""
+WITHOUT_TIMESTAMP: Final = 0
+
+# The group has moved on: the member that has the partitions now commits itself.
+_REBALANCED: Final = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_STATE"})
+
+
+class SinkChain:
+    """Converts and transforms the records of one task."""
+
+    def __init__(
+        self, steps: Sequence[Step], converters: Converters, failures: Failures, dead_letters: DeadLetters | None
+    ) -> None:
+        self._steps = steps
+        self._converters = converters
+        self.failures = failures
+        self.dead_letters = dead_letters
+        self._stage, self._at = "", ""
+
+    def convert(self, message: library.Message) -> SinkRecord | None:
+        """Return the record; None if it is dropped. Raises ConnectError if it fails for good."""
+        try:
+            return self.failures.retried(lambda: self._convert(message)) if self._steps else self._convert(message)
+        except Exception as error:
+            origin = Origin(message.topic() or "", message.partition() or 0, message.offset() or 0)
+            self.failures.handle(Failure(self._stage, self._at, error, origin, message))
+            return None
+
+    def close(self) -> None:
+        chain.close(self._steps)
+
+    def _convert(self, message: library.Message) -> SinkRecord | None:
+        key, value, header = self._converters
+        topic, partition = message.topic() or "", message.partition() or 0
+        self._stage, self._at = "KEY_CONVERTER", type(key).__qualname__
+        key_schema, key_data = key.to_data(topic, message.key())
+        self._stage, self._at = "VALUE_CONVERTER", type(value).__qualname__
+        value_schema, value_data = value.to_data(topic, message.value())
+        headers: Headers = ()
+        if stored := message.headers():
+            self._stage, self._at = "HEADER_CONVERTER", type(header).__qualname__
+            headers = tuple((name, *header.to_header(topic, name, each)) for name, each in stored)
+        kind, timestamp_ms = message.timestamp()
+        record: SinkRecord | None = SinkRecord(
+            topic,
+            partition,
+            value_data,
+            value_schema,
+            key_data,
+            key_schema,
+            None if kind == WITHOUT_TIMESTAMP else timestamp_ms,
+            headers,
+            topic,
+            partition,
+            message.offset() or 0,
+        )
+        for step in self._steps:
+            self._stage, self._at = "TRANSFORMATION", type(step.transformation).__qualname__
+            if (record := step.apply(record)) is None:
+                return None
+        return record
+
+
+class _Context:
+    """What a task sees of its worker. Its wishes take effect between two calls of the task."""
+
+    def __init__(self, config: Mapping[str, str], failures: Failures) -> None:
+        self.config = config
+        self.assigned: set[TopicPartition] = set()
+        self.paused: set[TopicPartition] = set()
+        self.to_seek: dict[TopicPartition, int] = {}
+        self.to_pause: set[TopicPartition] = set()
+        self.to_resume: set[TopicPartition] = set()
+        self.retry_s: float | None = None
+        self.wants_commit = False
+        self.messages: dict[tuple[str, int, int], library.Message] = {}
+        """As they were read, since the last commit, if there is a topic for dead letters."""
+        self._failures = failures
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self.assigned)
+
+    def seek(self, offsets: Offsets) -> None:
+        self.to_seek.update(offsets)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.to_pause.update(partitions)
+        self.to_resume.difference_update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self.to_resume.update(partitions)
+        self.to_pause.difference_update(partitions)
+
+    def retry_after(self, timeout_ms: int) -> None:
+        self.retry_s = timeout_ms / 1000
+
+    def request_commit(self) -> None:
+        self.wants_commit = True
+
+    def report_errant(self, record: SinkRecord, error: Exception) -> None:
+        origin = Origin(record.original_topic, record.original_partition, record.offset)
+        self._failures.handle(Failure("TASK_PUT", "SinkTask", error, origin, self.messages.get(origin)))
+
+
+class RunningSinkTask(RunningTask):
+    """A sink task in its thread."""
+
+    def __init__(
+        self,
+        task_id: TaskId,
+        listener: StateListener,
+        target: TargetState,
+        *,
+        task: SinkTask,
+        config: Mapping[str, str],
+        new_chain: Callable[[threading.Event], SinkChain],
+        new_consumer: Callable[[], library.Consumer],
+        topics: Sequence[str],
+        flush_interval_s: float,
+    ) -> None:
+        """`topics` are names, or one regular expression that begins with `^`."""
+        super().__init__(task_id, listener, target)
+        self._task = task
+        self._config = config
+        self._chain = new_chain(self.stopping)
+        self._new_consumer = new_consumer
+        self._consumer: library.Consumer | None = None
+        self._subscription = list(topics)
+        self._flush_interval_s = flush_interval_s
+        self._context = _Context(config, self._chain.failures)
+        task.context = self._context
+        self._delivered: dict[TopicPartition, int] = {}
+        """Behind the last record of each partition that the task has."""
+        self._committed_s = time.monotonic()
+        self._topics: set[str] = set()
+        self._kept: list[library.Message] = []
+        """What has arrived during a wait, in front of what arrives next."""
+        self._is_holding = False
+        """Whether the partitions are paused because the task did not take its records yet."""
+        self._was_started = False
+        self._has_failed = False
+        self._failure: Exception | None = None
+
+    def execute(self) -> None:
+        try:
+            self._execute()
+        except BaseException:
+            self._has_failed = True
+            raise
+
+    def release(self) -> None:
+        """Commit, leave the group and stop the task. A task that has failed commits nothing."""
+        try:
+            if self._consumer is not None:
+                self._consumer.close()  # calls `_revoked`
+        finally:
+            if self._was_started:
+                self._task.stop()
+            self._chain.close()
+
+    def _execute(self) -> None:
+        self._consumer = self._new_consumer()
+        self._task.start(self._config)
+        self._was_started = True
+        self._consumer.subscribe(
+            self._subscription, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+        was_paused = self.is_paused
+        self.report(State.PAUSED if was_paused else State.RUNNING)
+        while not self.stopping.is_set():
+            if self.is_paused != was_paused:
+                was_paused = self.is_paused
+                self._pause_all(was_paused)
+                self.report(State.PAUSED if was_paused else State.RUNNING)
+            self._step()
+
+    def _step(self) -> None:
+        self._apply_wishes()
+        kept, self._kept = self._kept, []
+        records, positions = self._convert(kept or self._poll(POLL_S))
+        self._put(records, positions)
+        if self._context.wants_commit or time.monotonic() - self._committed_s >= self._flush_interval_s:
+            self._commit()
+
+    def _poll(self, timeout_s: float) -> list[library.Message]:
+        """Return what has arrived: it waits for the first record only."""
+        assert self._consumer is not None
+        first = self._consumer.poll(timeout_s)
+        if self._failure is not None:
+            raise self._failure
+        return [] if first is None else [first, *self._consumer.consume(BATCH_SIZE, 0)]
+
+    def _convert(self, messages: Sequence[library.Message]) -> tuple[list[SinkRecord], dict[TopicPartition, int]]:
+        """Return the records, and the positions behind them and behind those that are dropped."""
+        records: list[SinkRecord] = []
+        positions: dict[TopicPartition, int] = {}
+        for message in messages:
+            if (error := message.error()) is not None:
+                logger.warning("task %s: the consumer reports: %s", self.id, error.str())
+                continue
+            partition = message.topic() or "", message.partition() or 0
+            if partition not in self._context.assigned:
+                continue
+            if partition[0] not in self._topics:
+                self._topics.add(partition[0])
+                self._listener.uses_topic(self.id, partition[0])
+            if (record := self._chain.convert(message)) is not None:
+                records.append(record)
+                if self._chain.dead_letters is not None:
+                    self._context.messages[*partition, message.offset() or 0] = message
+            positions[partition] = (message.offset() or 0) + 1
+        return records, positions
+
+    def _put(self, records: Sequence[SinkRecord], positions: Mapping[TopicPartition, int]) -> None:
+        """Deliver records; again after a while, with nothing else between, if the task asks for that.
+
+        If it is to end before the target has them, the positions stay before them.
+        """
+        while not self._try_put(records):
+            if not self._is_holding:
+                self._is_holding = True
+                self._pause_all(True)
+            retry_s, self._context.retry_s = self._context.retry_s, None
+            self._wait_paused(RETRY_S if retry_s is None else retry_s)
+            if self.stopping.is_set():
+                return
+            records = [each for each in records if _origin(each) in self._context.assigned]
+        if self._is_holding:
+            self._is_holding = False
+            self._pause_all(self.is_paused)
+        assigned = self._context.assigned
+        self._delivered.update({each: offset for each, offset in positions.items() if each in assigned})
+
+    def _try_put(self, records: Sequence[SinkRecord]) -> bool:
+        try:
+            self._task.put(records)
+        except RetriableError as error:
+            logger.warning("task %s will get %d records again: %s", self.id, len(records), error)
+            return False
+        return True
+
+    def _wait_paused(self, timeout_s: float) -> None:
+        """Wait, but serve rebalances: the consumer is paused. What it returns nevertheless is kept for later."""
+        end_s = time.monotonic() + timeout_s
+        while (left_s := end_s - time.monotonic()) > 0 and not self.stopping.is_set():
+            self._kept += self._poll(min(left_s, POLL_S))
+
+    def _commit(self) -> None:
+        """Commit the offsets that the task confirms."""
+        self._committed_s = time.monotonic()
+        self._context.wants_commit = False
+        if not self._delivered:
+            return
+        confirmed = self._task.pre_commit(dict(self._delivered))
+        if self._chain.dead_letters is not None:
+            self._context.messages.clear()
+            if not self._chain.dead_letters.flush():
+                logger.error("task %s: dead letters are not acknowledged, and the offsets not committed", self.id)
+                return
+        offsets = []
+        for partition, offset in confirmed.items():
+            if partition not in self._context.assigned:
+                logger.warning("task %s confirms %s, which it does not have: ignored", self.id, partition)
+            elif offset > self._delivered.get(partition, offset):
+                logger.warning("task %s confirms %s up to %d, beyond its records: ignored", self.id, partition, offset)
+            else:
+                offsets.append(library.TopicPartition(*partition, offset))
+        if not offsets:
+            return
+        assert self._consumer is not None
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except library.KafkaException as error:
+            failure: library.KafkaError = error.args[0]
+            if failure.name() in _REBALANCED:
+                logger.warning("task %s: the group has rebalanced before a commit", self.id)
+                return
+            logger.error("task %s: the offsets are not committed, and will be later: %s", self.id, failure.str())
+
+    def _apply_wishes(self) -> None:
+        context = self._context
+        assert self._consumer is not None
+        for partition, offset in list(context.to_seek.items()):
+            if partition in context.assigned:
+                self._consumer.seek(library.TopicPartition(*partition, offset))
+                self._delivered[partition] = offset
+        if self._kept and context.to_seek:
+            self._kept = [
+                each for each in self._kept if (each.topic() or "", each.partition() or 0) not in context.to_seek
+            ]
+        context.to_seek.clear()
+        if wanted := context.to_pause & context.assigned:
+            context.paused |= wanted
+            self._consumer.pause([library.TopicPartition(*each) for each in wanted])
+        if wanted := context.to_resume & context.paused:
+            context.paused -= wanted
+            if not self.is_paused:
+                self._consumer.resume([library.TopicPartition(*each) for each in wanted])
+        context.to_pause.clear()
+        context.to_resume.clear()
+
+    def _pause_all(self, paused: bool) -> None:
+        """Pause all partitions, or let those go on that the task has not paused itself."""
+        assert self._consumer is not None
+        assigned = self._context.assigned
+        which = assigned if paused else assigned - self._context.paused
+        partitions = [library.TopicPartition(*each) for each in which]
+        (self._consumer.pause if paused else self._consumer.resume)(partitions)
+
+    def _assigned(self, consumer: library.Consumer, partitions: Sequence[library.TopicPartition]) -> None:
+        found = [(each.topic, each.partition) for each in partitions]
+        self._context.assigned.update(found)
+        consumer.assign(list(partitions))
+        with self._kept_failure():
+            self._task.open(found)
+            # A seek right after the assignment replaces the committed offset.
+            chosen = {each: self._context.to_seek.pop(each) for each in found if each in self._context.to_seek}
+            if chosen:
+                self._delivered.update(chosen)
+                consumer.assign(
+                    [
+                        library.TopicPartition(each.topic, each.partition, chosen[key]) if key in chosen else each
+                        for each, key in zip(partitions, found, strict=True)
+                    ]
+                )
+            if self.is_paused or self._is_holding:
+                self._pause_all(True)
+
+    def _revoked(self, _consumer: library.Consumer, partitions: Sequence[library.TopicPartition]) -> None:
+        with self._kept_failure():
+            if not self._has_failed:
+                self._commit()
+        self._close(partitions)
+
+    def _lost(self, _consumer: library.Consumer, partitions: Sequence[library.TopicPartition]) -> None:
+        """Another member has these partitions already: a commit would be refused."""
+        self._close(partitions)
+
+    def _close(self, partitions: Sequence[library.TopicPartition]) -> None:
+        found = [(each.topic, each.partition) for each in partitions]
+        with self._kept_failure():
+            self._task.close(found)
+        for each in found:
+            self._context.assigned.discard(each)
+            self._context.paused.discard(each)
+            self._delivered.pop(each, None)
+
+    def _kept_failure(self) -> _KeptFailure:
+        return _KeptFailure(self)
+
+    def keep_failure(self, error: Exception) -> None:
+        """Raise an error of a callback in `_poll`: the library would only print it."""
+        self._has_failed = True
+        if self._failure is None:
+            self._failure = error
+
+
+def _origin(record: SinkRecord) -> TopicPartition:
+    return record.original_topic, record.original_partition
+
+
+class _KeptFailure:
+    """Keeps the error of a callback of the consumer for the thread of the task."""
+
+    def __init__(self, task: RunningSinkTask) -> None:
+        self._task = task
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if isinstance(error, Exception):
+            logger.error("task %s has failed in a rebalance", self._task.id, exc_info=error)
+            self._task.keep_failure(error)
+            return True
+        return False

@@ -1,0 +1,397 @@
+"""Runs the task of a source: polls it, sends its records, and stores its offsets.
+
+Owns the order that loses nothing: an offset is stored after the broker has acknowledged its record and all records that
+were polled before it. With exactly-once, records and offsets are in one transaction. Must not know where offsets are
+stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from spark_jobs.connect.base.api import OffsetReader, SourceTask
+from spark_jobs.connect.base.connector_settings import TRANSACTION_BOUNDARY, TRANSACTION_INTERVAL
+from spark_jobs.connect.base.errors import ConnectError, RetriableError
+from spark_jobs.connect.base.records import SourceRecord
+from spark_jobs.connect.base.states import State, StateListener, TargetState, TaskId
+from spark_jobs.connect.worker import chain
+from spark_jobs.connect.worker.chain import Converters, Step
+from spark_jobs.connect.worker.failures import Failure, Failures
+from spark_jobs.connect.worker.task import PAUSED_WAIT_S, RunningTask
+from tools.client import client_library as library
+
+logger = logging.getLogger("org.apache.kafka.connect.runtime.WorkerSourceTask")
+
+RETRY_S: Final = 1.0
+"""After how long a source that raised RetriableError is polled again."""
+FULL_QUEUE_S: Final = 0.1
+TRANSACTION_TIMEOUT_S: Final = 60.0
+
+SourceOffsets = Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+"""Source partitions with their offsets."""
+
+
+class OffsetWriter(Protocol):
+    """Stores the offsets of one connector."""
+
+    def store(self, offsets: SourceOffsets, timeout_s: float) -> bool:
+        """Store offsets durably; return False if that takes longer, or fails: they are stored with later ones."""
+
+    def messages(self, offsets: SourceOffsets) -> Iterable[tuple[str, bytes, bytes | None]]:
+        """Return topic, key and value of the records that store offsets, for a transaction."""
+
+    def written(self, offsets: SourceOffsets) -> None:
+        """A transaction with `messages` of these offsets is committed."""
+
+
+class Outgoing(NamedTuple):
+    """A converted record."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
+    partition: int
+    timestamp_ms: int
+
+
+class SourceChain:
+    """Transforms and converts the records of one task."""
+
+    def __init__(self, steps: Sequence[Step], converters: Converters, failures: Failures) -> None:
+        self._steps = steps
+        self._converters = converters
+        self._failures = failures
+        self._stage, self._at = "", ""
+
+    def convert(self, record: SourceRecord) -> Outgoing | None:
+        """Return the record for the broker; None if it is dropped. Raises ConnectError if it fails for good."""
+        try:
+            return self._failures.retried(lambda: self._convert(record)) if self._steps else self._convert(record)
+        except Exception as error:
+            self._failures.handle(Failure(self._stage, self._at, error))
+            return None
+
+    def close(self) -> None:
+        chain.close(self._steps)
+
+    def _convert(self, record: SourceRecord) -> Outgoing | None:
+        for step in self._steps:
+            self._stage, self._at = "TRANSFORMATION", type(step.transformation).__qualname__
+            if (record := step.apply(record)) is None:
+                return None
+        key, value, header = self._converters
+        topic = record.topic
+        headers = None
+        if record.headers:
+            self._stage, self._at = "HEADER_CONVERTER", type(header).__qualname__
+            headers = [(name, header.from_header(topic, name, schema, it)) for name, schema, it in record.headers]
+        self._stage, self._at = "KEY_CONVERTER", type(key).__qualname__
+        key_bytes = key.from_data(topic, record.key_schema, record.key)
+        self._stage, self._at = "VALUE_CONVERTER", type(value).__qualname__
+        value_bytes = value.from_data(topic, record.value_schema, record.value)
+        partition = -1 if record.partition is None else record.partition
+        return Outgoing(topic, key_bytes, value_bytes, headers, partition, record.timestamp_ms or 0)
+
+
+class _Batch:
+    """The records of one poll that are not acknowledged yet, and the last offset of each source partition."""
+
+    __slots__ = ("offsets", "pending")
+
+    def __init__(self) -> None:
+        self.pending = 0
+        # By the identity of the source partition: its owner is kept here, and few tasks make a new one per record.
+        self.offsets: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+
+
+class _Context:
+    """What a task sees of its worker."""
+
+    def __init__(self, config: Mapping[str, str], reader: OffsetReader, transactions: TaskTransactions | None) -> None:
+        self.config = config
+        self.offset_reader = reader
+        self.transactions = transactions
+
+
+class TaskTransactions:
+    """The transactions that a task defines (`transaction.boundary=connector`)."""
+
+    def __init__(self) -> None:
+        self.wants_commit = False
+        self.wants_abort = False
+
+    def commit(self) -> None:
+        self.wants_commit = True
+
+    def abort(self) -> None:
+        self.wants_abort = True
+
+
+class RunningSourceTask(RunningTask):
+    """A source task in its thread."""
+
+    def __init__(
+        self,
+        task_id: TaskId,
+        listener: StateListener,
+        target: TargetState,
+        *,
+        task: SourceTask,
+        config: Mapping[str, str],
+        new_chain: Callable[[threading.Event], SourceChain],
+        producer: library.Producer,
+        reader: OffsetReader,
+        writer: OffsetWriter,
+        prepare_topic: Callable[[str], None],
+        flush_interval_s: float,
+        flush_timeout_s: float,
+        transactions: TaskTransactions | None = None,
+    ) -> None:
+        """`prepare_topic` is called once before the first record for a topic is sent."""
+        super().__init__(task_id, listener, target)
+        self._task = task
+        self._config = config
+        self._chain = new_chain(self.stopping)
+        self._producer = producer
+        self._writer = writer
+        self._prepare_topic = prepare_topic
+        self._flush_interval_s = flush_interval_s
+        self._flush_timeout_s = flush_timeout_s
+        self._topics: set[str] = set()
+        self._failure: str | None = None
+        self._has_commit_record = type(task).commit_record is not SourceTask.commit_record
+        task.context = _Context(config, reader, transactions)
+
+    def execute(self) -> None:
+        self._begin()
+        self._task.start(self._config)
+        was_paused = self.is_paused
+        self.report(State.PAUSED if was_paused else State.RUNNING)
+        while not self.stopping.is_set():
+            if self.is_paused != was_paused:
+                was_paused = self.is_paused
+                self.report(State.PAUSED if was_paused else State.RUNNING)
+            if was_paused:
+                self.wait(PAUSED_WAIT_S)
+            else:
+                self._copy()
+            self._producer.poll(0)
+            self._store_if_due()
+            self._raise_failure()
+        self._finish()
+
+    def release(self) -> None:
+        try:
+            self._task.stop()
+        finally:
+            self._chain.close()
+
+    def _interrupt(self) -> None:
+        try:
+            self._task.stop()
+        except Exception:  # of the connector's code
+            logger.exception("task %s could not be stopped", self.id)
+
+    @abstractmethod
+    def _begin(self) -> None: ...
+
+    @abstractmethod
+    def _send(self, records: Sequence[SourceRecord]) -> None: ...
+
+    @abstractmethod
+    def _store_if_due(self) -> None: ...
+
+    @abstractmethod
+    def _finish(self) -> None: ...
+
+    def _copy(self) -> None:
+        try:
+            records = self._task.poll()
+        except RetriableError as error:
+            logger.warning("task %s will be polled again: %s", self.id, error)
+            self.wait(RETRY_S)
+            return
+        if records:
+            self._send(records)
+
+    def _produce(self, record: SourceRecord, on_delivery: Callable[..., None]) -> bool:
+        """Send a record; return False if it is dropped, or if the task is to end meanwhile."""
+        converted = self._chain.convert(record)
+        if converted is None:
+            self._task.commit_record(record, None, None)
+            return False
+        topic, key, value, headers, partition, timestamp_ms = converted
+        if topic not in self._topics:
+            self._prepare_topic(topic)
+            self._topics.add(topic)
+            self._listener.uses_topic(self.id, topic)
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp_ms, headers=headers
+                )
+            except BufferError:
+                self._producer.poll(FULL_QUEUE_S)
+                self._raise_failure()
+                if self.stopping.is_set():
+                    return False
+            except library.KafkaException as error:  # the record is too large, for example
+                self._failure = f"a record for topic {topic} cannot be sent: {error.args[0].str()}"
+                self._raise_failure()
+            else:
+                return True
+
+    def _delivered(self, record: SourceRecord | None, error: Any, message: library.Message) -> None:
+        """Called for each record, by the thread of the task, while it polls the producer."""
+        if error is not None:
+            self._failure = f"a record for topic {message.topic()} was not acknowledged: {error.str()}"
+        elif record is not None:
+            self._task.commit_record(record, message.partition(), message.offset())
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise ConnectError(self._failure)
+
+
+class AtLeastOnceSourceTask(RunningSourceTask):
+    """Stores offsets from time to time, behind acknowledged records."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._batches: deque[_Batch] = deque()
+        self._acknowledged: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+        self._stored_s = time.monotonic()
+
+    def _begin(self) -> None: ...
+
+    def _send(self, records: Sequence[SourceRecord]) -> None:
+        batch = _Batch()
+        self._batches.append(batch)
+
+        def delivered(error: Any, message: library.Message) -> None:
+            batch.pending -= 1
+            if error is not None:
+                self._delivered(None, error, message)
+
+        for record in records:
+            on_delivery = self._with_record(batch, record) if self._has_commit_record else delivered
+            if self._produce(record, on_delivery):
+                batch.pending += 1
+            elif self.stopping.is_set():
+                batch.pending += 1  # for ever: neither this record nor those after it are stored
+                return
+            batch.offsets[id(record.source_partition)] = (record.source_partition, record.source_offset)
+        self._forget_acknowledged()
+
+    def _with_record(self, batch: _Batch, record: SourceRecord) -> Callable[..., None]:
+        def delivered(error: Any, message: library.Message) -> None:
+            batch.pending -= 1
+            self._delivered(record, error, message)
+
+        return delivered
+
+    def _forget_acknowledged(self) -> None:
+        """Keep the offsets of batches whose records, and all before them, are acknowledged."""
+        while self._batches and not self._batches[0].pending:
+            for partition, offset in self._batches.popleft().offsets.values():
+                self._acknowledged[id(partition)] = (partition, offset)
+
+    def _store_if_due(self) -> None:
+        if time.monotonic() - self._stored_s >= self._flush_interval_s:
+            self._store()
+
+    def _store(self) -> None:
+        self._stored_s = time.monotonic()
+        self._forget_acknowledged()
+        offsets = list(self._acknowledged.values())
+        if offsets and not self._writer.store(offsets, self._flush_timeout_s):
+            return
+        self._acknowledged.clear()
+        self._task.commit()
+
+    def _finish(self) -> None:
+        self._producer.flush(self._flush_timeout_s)
+        self._raise_failure()
+        self._store()
+
+
+class ExactlyOnceSourceTask(RunningSourceTask):
+    """Sends records and their offsets in transactions (KIP-618). The transactional id fences earlier runs."""
+
+    def __init__(self, *arguments: Any, settings: Mapping[str, Any], **options: Any) -> None:
+        """`settings` are the connector's, parsed."""
+        super().__init__(*arguments, **options)
+        self._boundary = settings[TRANSACTION_BOUNDARY].lower()
+        interval_ms = settings[TRANSACTION_INTERVAL]
+        self._interval_s = self._flush_interval_s if interval_ms is None else interval_ms / 1000
+        self._transactions: TaskTransactions | None = options.get("transactions")
+        self._offsets: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+        self._is_open = False
+        self._is_cut = False
+        self._began_s = 0.0
+
+    def _begin(self) -> None:
+        self._producer.init_transactions(TRANSACTION_TIMEOUT_S)
+
+    def _send(self, records: Sequence[SourceRecord]) -> None:
+        if not self._is_open:
+            self._producer.begin_transaction()
+            self._is_open, self._began_s = True, time.monotonic()
+        for record in records:
+            sent = self._produce(record, self._with_record(record) if self._has_commit_record else self._seen)
+            if not sent and self.stopping.is_set():
+                self._is_cut = True
+                return
+            self._offsets[id(record.source_partition)] = (record.source_partition, record.source_offset)
+        if self._transactions is not None and self._transactions.wants_abort:
+            self._abort()
+        elif self._boundary == "poll" or (self._transactions is not None and self._transactions.wants_commit):
+            self._commit()
+
+    def _seen(self, error: Any, message: library.Message) -> None:
+        self._delivered(None, error, message)
+
+    def _with_record(self, record: SourceRecord) -> Callable[..., None]:
+        return lambda error, message: self._delivered(record, error, message)
+
+    def _store_if_due(self) -> None:
+        if self._boundary == "interval" and self._is_open and time.monotonic() - self._began_s >= self._interval_s:
+            self._commit()
+
+    def _commit(self) -> None:
+        offsets = list(self._offsets.values())
+        for topic, key, value in self._writer.messages(offsets):
+            self._producer.produce(topic, value, key)
+        try:
+            self._producer.commit_transaction(TRANSACTION_TIMEOUT_S)
+        except library.KafkaException as error:
+            raise ConnectError(f"the transaction cannot be committed: {error.args[0].str()}") from error
+        self._raise_failure()
+        self._writer.written(offsets)
+        self._close_transaction()
+        self._task.commit()
+
+    def _abort(self) -> None:
+        self._producer.abort_transaction(TRANSACTION_TIMEOUT_S)
+        self._writer.store(list(self._offsets.values()), self._flush_timeout_s)
+        self._close_transaction()
+
+    def _close_transaction(self) -> None:
+        self._offsets.clear()
+        self._is_open = False
+        if self._transactions is not None:
+            self._transactions.wants_commit = self._transactions.wants_abort = False
+
+    def _finish(self) -> None:
+        """Commit what is complete: a poll that was sent whole, unless the connector defines the boundaries."""
+        if self._is_open and self._boundary != "connector" and not self._is_cut:
+            self._commit()
+        elif self._is_open:
+            self._producer.abort_transaction(TRANSACTION_TIMEOUT_S)
