@@ -1,0 +1,506 @@
+"""Decides what runs: the part of a worker behind its REST interface.
+
+All decisions are made by one thread, one after the other, so that none sees a state that is half changed: `submit`
+hands it a call, and so do the group, the store of configurations and the worker. Reading needs no decision, and is done
+in the caller's thread (`queries`, `offset_changes`).
+
+What a user wants is written to the store of configurations first, by the leader; every worker then acts on what it
+reads there. So a worker that was away does the same as one that was not.
+
+Owns the reactions to changes. Must not know HTTP, formats of topics or threads of tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from spark_jobs.connect.base.api import SourceConnector
+from spark_jobs.connect.base.connector_settings import CONNECTOR_CLASS, NAME
+from spark_jobs.connect.base.errors import AlreadyExistsError, ConnectError, NotFoundError
+from spark_jobs.connect.base.states import Owner, State, TargetState, TaskId
+from spark_jobs.connect.group.member import Round
+from spark_jobs.connect.group.protocol import NO_WORK, Work
+from spark_jobs.connect.herders import forwarding
+from spark_jobs.connect.herders.groups import Group
+from spark_jobs.connect.herders.loggers import set_level
+from spark_jobs.connect.stores.config_state import (
+    Changes,
+    RestartRequest,
+    SessionKey,
+    connector_record,
+    fencing_record,
+    restart_record,
+    session_key_record,
+    target_record,
+    task_records,
+)
+from spark_jobs.connect.stores.configs import ConfigStore
+from spark_jobs.connect.stores.offsets import OffsetStore
+from spark_jobs.connect.stores.states import StateStore, Status
+from spark_jobs.connect.worker.plugins import Plugins
+from spark_jobs.connect.worker.settings import WorkerSettings
+from spark_jobs.connect.worker.worker import Worker
+
+logger = logging.getLogger("org.apache.kafka.connect.runtime.AbstractHerder")
+
+T = TypeVar("T")
+Config = Mapping[str, str]
+
+RETRY_S: Final = 0.25
+STOP_S: Final = 5.0
+KEY_BYTES: Final = 32
+KEY_ALGORITHM: Final = "HmacSHA256"
+_SAFE: Final = frozenset({State.UNASSIGNED, State.FAILED})
+"""States that a worker may report late, when another one has the work already."""
+
+
+class NotLeaderError(ConnectError):
+    """Only the leader may do this: the request belongs to this address, "" while there is no leader."""
+
+    def __init__(self, leader_url: str) -> None:
+        super().__init__("Cannot complete request because this worker is not the leader of its group")
+        self.leader_url = leader_url
+
+
+class NotOwnerError(ConnectError):
+    """Another worker runs this connector or task: the request belongs to its address."""
+
+    def __init__(self, owner_url: str) -> None:
+        super().__init__("Cannot complete request because another worker runs this")
+        self.owner_url = owner_url
+
+
+class Herder:
+    """The deciding part of one worker."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        plugins: Plugins,
+        *,
+        worker_id: str,
+        url: str,
+        configs: ConfigStore,
+        states: StateStore,
+        offsets: OffsetStore,
+        new_group: Callable[[Herder], Group],
+    ) -> None:
+        """`worker_id` is HOST:PORT of the REST interface, by which states name a worker."""
+        self.settings = settings
+        self.plugins = plugins
+        self.worker_id = worker_id
+        self.url = url
+        self.configs = configs
+        self.states = states
+        self.offsets = offsets
+        self.worker = Worker(settings, plugins, offsets, self, self)
+        self.is_leader = False
+        self.leader_url = ""
+        self._generation = -1
+        self._work = NO_WORK
+        """What this worker has to run."""
+        self._group = new_group(self)
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="herder", daemon=True)
+        # Requests to other workers wait for these: the herder itself does not.
+        self._senders = ThreadPoolExecutor(2, thread_name_prefix="to-leader")
+        self._stopping = threading.Event()
+
+    # Life
+
+    def start(self) -> None:
+        """Read the stores, and join the group. Raises ConnectError."""
+        self.offsets.start()
+        self.states.start()
+        self.configs.start(self._changed)
+        self._thread.start()
+        self._group.start()
+
+    def stop(self) -> None:
+        """Leave the group when all work has stopped."""
+        self._stopping.set()
+        try:
+            self.submit(self._stop_all).result(self.settings["task.shutdown.graceful.timeout.ms"] / 1000 * 2 + STOP_S)
+        except TimeoutError:
+            logger.error("the connectors and tasks have not stopped in time")
+        self._group.stop(STOP_S)
+        self._calls.put(None)
+        self._thread.join(STOP_S)
+        self._senders.shutdown(wait=False, cancel_futures=True)
+        for store in (self.states, self.offsets, self.configs):
+            store.stop()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Run a call in the deciding thread; the result has what it returns or raises."""
+        done: Future[T] = Future()
+
+        def run() -> None:
+            if done.set_running_or_notify_cancel():
+                try:
+                    done.set_result(call())
+                except BaseException as error:
+                    done.set_exception(error)
+
+        self._calls.put(run)
+        return done
+
+    def _post(self, call: Callable[[], object]) -> None:
+        """Run a call in the deciding thread; an error is logged."""
+
+        def run() -> None:
+            try:
+                call()
+            except Exception:
+                logger.exception("a change could not be put into effect")
+
+        self._calls.put(run)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+    # What users want: called in the deciding thread, on the leader
+
+    def require_leader(self) -> None:
+        """Raises NotLeaderError."""
+        if not self.is_leader:
+            raise NotLeaderError(self.leader_url)
+
+    def put_connector(self, name: str, config: Config, *, replaces: bool, target: TargetState | None = None) -> bool:
+        """Create or replace a connector, whose configuration is valid; return whether it is new.
+
+        Raises AlreadyExistsError unless it `replaces`.
+        """
+        self.require_leader()
+        self.configs.refresh()
+        is_new = name not in self.configs.state.connectors
+        if not is_new and not replaces:
+            raise AlreadyExistsError(f"Connector {name} already exists")
+        records = [] if target is None else [target_record(name, target)]
+        self.configs.write([*records, connector_record(name, {**config, NAME: name})])
+        return is_new
+
+    def delete_connector(self, name: str) -> None:
+        """Raises NotFoundError."""
+        self._require(name)
+        self.configs.write([connector_record(name, None), target_record(name, None)])
+        self.states.forget(name)
+
+    def set_target(self, name: str, target: TargetState) -> None:
+        """Pause, resume or stop a connector. Raises NotFoundError."""
+        self._require(name)
+        tasks = task_records(name, []) if target is TargetState.STOPPED else []
+        self.configs.write([target_record(name, target), *tasks])
+
+    def request_restart(self, name: str, *, only_failed: bool, include_tasks: bool) -> None:
+        """Restart a connector and its tasks wherever they run (KIP-745). Raises NotFoundError."""
+        self._require(name)
+        self.configs.write([restart_record(RestartRequest(name, only_failed, include_tasks))])
+
+    def put_task_configs(self, name: str, configs: Sequence[Config]) -> None:
+        """Store the tasks that the owner of a connector has asked for. Raises NotFoundError."""
+        self._require(name)
+        state = self.configs.state
+        if state.target(name) is TargetState.STOPPED:
+            return
+        if name in state.inconsistent or list(state.tasks.get(name, ())) != [dict(each) for each in configs]:
+            self.configs.write(task_records(name, [dict(each) for each in configs]))
+
+    def fence(self, name: str) -> None:
+        """End the transactions of the tasks that a source connector had before. Raises NotFoundError."""
+        self._require(name)
+        state = self.configs.state
+        if name not in state.needs_fencing:
+            return
+        count = state.fenced_tasks.get(name, 0)
+        tasks = len(state.tasks.get(name, ()))
+        self.worker.fence(name, state.connectors[name], count)
+        self.configs.write([fencing_record(name, tasks)])
+
+    def write(self, records: Sequence[tuple[str, Any]]) -> None:
+        """Store records that concern no connector."""
+        self.configs.write(records)
+
+    def restart_task(self, task: TaskId) -> None:
+        """Restart a task that runs here. Raises NotFoundError, and NotOwnerError if it runs elsewhere."""
+        if self.configs.state.task_config(task) is None:
+            raise NotFoundError(f"Unknown task: {task}")
+        self._require_owner(task)
+        self.worker.stop_tasks([task])
+        self._start_task(task)
+
+    def restart_connector(self, name: str) -> None:
+        """Restart a connector, without its tasks, that runs here. Raises NotFoundError and NotOwnerError."""
+        if name not in self.configs.state.connectors:
+            raise NotFoundError(f"Unknown connector: {name}")
+        self._require_owner(name)
+        self.worker.stop_connectors([name])
+        self._start_connector(name)
+
+    def _require(self, name: str) -> None:
+        """Raises NotLeaderError and NotFoundError."""
+        self.require_leader()
+        self.configs.refresh()
+        if name not in self.configs.state.connectors:
+            raise NotFoundError(f"Connector {name} not found")
+
+    def _require_owner(self, owner: Owner) -> None:
+        if owner in (self._work.tasks if isinstance(owner, TaskId) else self._work.connectors):
+            return
+        status = self.states.status(owner)
+        if status is None or status.worker_id == self.worker_id:
+            raise ConnectError(f"{owner} is not assigned to a worker at the moment")
+        raise NotOwnerError(f"{self.url.partition('//')[0]}//{status.worker_id}/")
+
+    # What the group, the stores, connectors and tasks report: any thread
+
+    def config_offset(self) -> int:
+        return self.configs.state.offset
+
+    def configured(self, config_offset: int) -> tuple[Work, int]:
+        if self.configs.state.offset < config_offset:
+            self.configs.refresh()
+        state = self.configs.state
+        tasks = frozenset(task for name in state.connectors for task in state.task_ids(name))
+        return Work(frozenset(state.connectors), tasks), state.offset
+
+    def rebalanced(self, found: Round) -> None:
+        self._post(lambda: self._rebalanced(found))
+
+    def lost(self) -> None:
+        self._post(self._lost)
+
+    def _changed(self, changes: Changes) -> None:
+        self._post(lambda: self._apply(changes))
+
+    def changed(self, owner: Owner, state: State, trace: str | None = None) -> None:
+        """A connector or task reports its state."""
+        connector = owner.connector if isinstance(owner, TaskId) else owner
+        configs = self.configs.state
+        is_gone = connector not in configs.connectors
+        if isinstance(owner, TaskId):
+            is_gone = is_gone or configs.task_config(owner) is None
+        if state is State.UNASSIGNED and is_gone:
+            state = State.DESTROYED
+        status = Status(state, self.worker_id, self._generation, trace)
+        self.states.put(owner, status, is_safe=state in _SAFE)
+
+    def uses_topic(self, task: TaskId, topic: str) -> None:
+        if self.settings["topic.tracking.enable"]:
+            self.states.put_topic(task, topic, time.time_ns() // 1_000_000)
+
+    def wants_reconfiguration(self, connector: str) -> None:
+        self._post(lambda: self._reconfigure(connector))
+
+    # Reactions: the deciding thread
+
+    def _rebalanced(self, found: Round) -> None:
+        if self._stopping.is_set():
+            return
+        self._generation, self.leader_url, self.is_leader = found.generation, found.leader_url, found.is_leader
+        logger.info(
+            "generation %d: this worker %s; it gets %d connectors and %d tasks, and stops %d and %d",
+            found.generation,
+            "leads" if found.is_leader else f"follows {found.leader_url}",
+            *map(len, found.assigned),
+            *map(len, found.revoked),
+        )
+        if self.configs.state.offset < found.config_offset:
+            self.configs.refresh()
+        if found.revoked:
+            self._stop(found.revoked)
+            self._group.release(found.revoked)
+        self._work = self._work | found.assigned
+        self._start(found.assigned)
+        if self.is_leader:
+            self._renew_session_key()
+
+    def _lost(self) -> None:
+        self.is_leader, self.leader_url = False, ""
+        self._stop(self._work)
+
+    def _stop_all(self) -> None:
+        self._stop(self._work)
+
+    def _stop(self, work: Work) -> None:
+        self._work = self._work - work
+        self.worker.stop_connectors(work.connectors)
+        self.worker.stop_tasks(work.tasks)
+
+    def _start(self, work: Work) -> None:
+        for name in sorted(work.connectors - self.worker.connectors):
+            self._start_connector(name)
+        for task in sorted(work.tasks - self.worker.tasks):
+            self._start_task(task)
+
+    def _start_connector(self, name: str) -> None:
+        state = self.configs.state
+        config = state.connectors.get(name)
+        if config is None:
+            return  # deleted since
+        started = self.worker.start_connector(name, config, state.target(name))
+        if state.target(name) is TargetState.STARTED:
+            started.add_done_callback(lambda _: self.wants_reconfiguration(name))
+
+    def _start_task(self, task: TaskId) -> None:
+        state = self.configs.state
+        config, connector_config = state.task_config(task), state.connectors.get(task.connector)
+        if config is None or connector_config is None:
+            return  # deleted since
+        if self.settings.exactly_once and task.connector in state.needs_fencing and self._is_source(connector_config):
+            self._fence_then_start(task)
+            return
+        self.worker.start_task(task, connector_config, config, state.target(task.connector))
+
+    def _is_source(self, config: Config) -> bool:
+        return issubclass(self.plugins.connector(config[CONNECTOR_CLASS]), SourceConnector)
+
+    def _fence_then_start(self, task: TaskId) -> None:
+        """Start a task when the leader has fenced those that had the connector's work before."""
+
+        def send() -> None:
+            while not self._stopping.is_set() and task in self._work.tasks:
+                try:
+                    self._to_leader("PUT", task.connector, "fence", None, lambda: self.fence(task.connector))
+                except ConnectError as error:
+                    logger.warning("the tasks of %s are not fenced yet: %s", task.connector, error)
+                    self._stopping.wait(RETRY_S)
+                else:
+                    self._post(lambda: self._start_fenced(task))
+                    return
+
+        self._senders.submit(send)
+
+    def _start_fenced(self, task: TaskId) -> None:
+        self.configs.refresh()
+        if task in self._work.tasks - self.worker.tasks:
+            self._start_task(task)
+
+    def _apply(self, changes: Changes) -> None:
+        """React to a record of the store of configurations."""
+        if self._stopping.is_set():
+            return
+        if changes.connector is not None:
+            self._connector_changed(changes.connector)
+        elif changes.tasks_of is not None:
+            self._tasks_changed(changes.tasks_of)
+        elif changes.target_of is not None:
+            self._target_changed(changes.target_of)
+        elif changes.restart is not None:
+            self._restart(changes.restart)
+        elif changes.logger_level is not None:
+            set_level(*changes.logger_level)
+
+    def _connector_changed(self, name: str) -> None:
+        config = self.configs.state.connectors.get(name)
+        if config is not None and name in self._work.connectors:
+            self.worker.stop_connectors([name])
+            self._start_connector(name)
+        elif self.is_leader:
+            self._group.rejoin(f"the configuration of {name} has changed")
+
+    def _tasks_changed(self, connector: str) -> None:
+        state = self.configs.state
+        mine = [task for task in self._work.tasks if task.connector == connector]
+        going_on = [task for task in mine if state.task_config(task) is not None]
+        self.worker.stop_tasks(going_on)
+        for task in sorted(going_on):
+            self._start_task(task)
+        if self.is_leader:
+            self._group.rejoin(f"the tasks of {connector} have changed")
+
+    def _target_changed(self, connector: str) -> None:
+        target = self.configs.state.target(connector)
+        done = self.worker.change_target(connector, target)
+        if done is not None and target is TargetState.STARTED:
+            done.add_done_callback(lambda _: self.wants_reconfiguration(connector))
+
+    def _restart(self, request: RestartRequest) -> None:
+        name = request.connector
+        if name in self._work.connectors and self._is_to_restart(name, request.only_failed):
+            self.states.put(name, Status(State.RESTARTING, self.worker_id, self._generation))
+            self.worker.stop_connectors([name])
+            self._start_connector(name)
+        if not request.include_tasks:
+            return
+        tasks = [
+            task
+            for task in sorted(self._work.tasks)
+            if task.connector == name and self._is_to_restart(task, request.only_failed)
+        ]
+        for task in tasks:
+            self.states.put(task, Status(State.RESTARTING, self.worker_id, self._generation))
+        self.worker.stop_tasks(tasks)
+        for task in tasks:
+            self._start_task(task)
+
+    def _is_to_restart(self, owner: Owner, only_failed: bool) -> bool:
+        if not only_failed:
+            return True
+        status = self.states.status(owner)
+        return status is not None and status.state is State.FAILED
+
+    def _reconfigure(self, connector: str) -> None:
+        """Ask a connector that runs here for its tasks, and have the leader store them."""
+        if self.configs.state.target(connector) is TargetState.STOPPED:
+            return
+        asked = self.worker.task_configs(connector)
+        if asked is not None:
+            asked.add_done_callback(lambda done: self._post(lambda: self._publish_tasks(connector, done)))
+
+    def _publish_tasks(self, connector: str, done: Future[list[dict[str, str]]]) -> None:
+        if (error := done.exception()) is not None:
+            logger.error("the tasks of %s stay as they are: %s", connector, error)
+            return
+        configs = done.result()
+        state = self.configs.state
+        if list(state.tasks.get(connector, ())) == configs and connector not in state.inconsistent:
+            return
+        if self.is_leader:
+            self.put_task_configs(connector, configs)
+        else:
+            self._senders.submit(lambda: self._send_tasks(connector, configs))
+
+    def _send_tasks(self, connector: str, configs: list[dict[str, str]]) -> None:
+        while not self._stopping.is_set() and connector in self._work.connectors:
+            try:
+                self._to_leader("POST", connector, "tasks", configs, lambda: self.put_task_configs(connector, configs))
+            except ConnectError as error:
+                logger.warning("the leader does not take the tasks of %s yet: %s", connector, error)
+                self._stopping.wait(RETRY_S)
+            else:
+                return
+
+    def _to_leader(self, method: str, connector: str, what: str, content: Any, here: Callable[[], None]) -> None:
+        """Send a request to the leader, or do it here if this worker leads. Raises ConnectError."""
+        if self.is_leader:
+            self.submit(here).result()
+            return
+        if not self.leader_url:
+            raise ConnectError("there is no leader at the moment")
+        path = forwarding.connector_path(connector, what)
+        key = self.configs.state.session_key if self.uses_signatures else None
+        forwarding.send_internal(self.leader_url, method, path, content, key)
+
+    # The key of the session
+
+    @property
+    def uses_signatures(self) -> bool:
+        return self.settings.is_distributed and self.settings["connect.protocol"].lower() == "sessioned"
+
+    def _renew_session_key(self) -> None:
+        """As the leader, make a key if there is none, or it is too old."""
+        if not self.uses_signatures:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        present = self.configs.state.session_key
+        if present is None or now_ms - present.created_ms >= self.settings["inter.worker.key.ttl.ms"]:
+            key = SessionKey(secrets.token_bytes(KEY_BYTES), KEY_ALGORITHM, now_ms)
+            self.configs.write([session_key_record(key)])

@@ -1,0 +1,247 @@
+"""Checks the configuration of a connector: all settings, with all errors at once.
+
+The result has the shape of `PUT /connector-plugins/C/config/validate`. Owns this shape, and which definitions apply:
+the settings that every connector has, its own, and those of its converters, transforms and predicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from spark_jobs.connect.base.api import Connector, Converter, SinkConnector
+from spark_jobs.connect.base.connector_settings import (
+    CONNECTOR_CLASS,
+    HEADER_CONVERTER,
+    KEY_CONVERTER,
+    PREDICATES,
+    SINK_SETTINGS,
+    SOURCE_SETTINGS,
+    TRANSFORMS,
+    VALUE_CONVERTER,
+    check_topics,
+    with_current_names,
+)
+from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, parse
+from spark_jobs.connect.base.errors import ConfigError
+from spark_jobs.connect.worker.chain import NEGATE, PREDICATE, TYPE, build_converters, build_steps
+from spark_jobs.connect.worker.plugins import Plugins
+
+
+def validate(
+    given: Mapping[str, str | None], worker: Mapping[str, str], plugins: Plugins, *, is_exactly_once: bool
+) -> dict[str, Any]:
+    """Return values, definitions and errors. Raises ConfigError without a known class of a connector."""
+    config = with_current_names({key: value for key, value in given.items() if value is not None})
+    if not config.get(CONNECTOR_CLASS):
+        raise ConfigError(f"Connector config {_shown(config)} contains no connector type")
+    connector_class = plugins.connector(config[CONNECTOR_CLASS])
+    common = SINK_SETTINGS if issubclass(connector_class, SinkConnector) else SOURCE_SETTINGS
+    definition = common + connector_class.definition + Definition(_of_plugins(config, plugins))
+    problems = definition.validate(config)
+    errors = {name: list(each) for name, each in problems.errors.items()}
+
+    def add(name: str, error: object) -> None:
+        errors.setdefault(name, []).append(str(error))
+
+    if not errors:
+        _check_together(connector_class, config, problems.values, worker, plugins, is_exactly_once, add)
+    return _result(connector_class, definition, config, errors)
+
+
+def _check_together(
+    connector_class: type[Connector],
+    config: Mapping[str, str],
+    parsed: Mapping[str, Any],
+    worker: Mapping[str, str],
+    plugins: Plugins,
+    is_exactly_once: bool,
+    add: Any,
+) -> None:
+    """Report errors of settings that depend on each other, and those that only their classes know."""
+    try:
+        build_converters(config, worker, plugins)
+    except Exception as error:  # of a converter's code
+        add(VALUE_CONVERTER if config.get(VALUE_CONVERTER) else KEY_CONVERTER, error)
+    try:
+        build_steps(config, plugins)
+    except Exception as error:
+        add(TRANSFORMS, error)
+    if issubclass(connector_class, SinkConnector):
+        try:
+            check_topics(parsed)
+        except ConfigError as error:
+            add("topics", error)
+    elif is_exactly_once:
+        _check_exactly_once(connector_class(), config, parsed, add)
+    try:
+        own = connector_class().validate(config)
+    except Exception as error:
+        raise ConfigError(f"The connector {connector_class.__qualname__} cannot check its settings: {error}") from error
+    for name, texts in own.items():
+        for text in texts:
+            add(name, text)
+
+
+def _check_exactly_once(connector: Any, config: Mapping[str, str], parsed: Mapping[str, Any], add: Any) -> None:
+    if parsed["exactly.once.support"].lower() == "required" and not connector.exactly_once_support(config):
+        add(
+            "exactly.once.support",
+            "The connector does not support exactly-once semantics with the provided configuration.",
+        )
+    if parsed["transaction.boundary"].lower() == "connector" and not connector.can_define_transaction_boundaries(
+        config
+    ):
+        add(
+            "transaction.boundary",
+            "The connector does not support connector-defined transaction boundaries with the given configuration. "
+            "Please reconfigure it to use a different transaction boundary definition.",
+        )
+
+
+def _of_plugins(config: Mapping[str, str], plugins: Plugins) -> Iterator[Setting]:
+    """Yield the settings of converters, transforms and predicates under their prefixes."""
+    for name in (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER):
+        load = plugins.header_converter if name == HEADER_CONVERTER else plugins.converter
+        if config.get(name):
+            try:
+                found = load(config[name])
+            except ConfigError as error:
+                yield _refused(name, str(error))
+            else:
+                yield from _prefixed(f"{name}.", found.definition if issubclass(found, Converter) else Definition())
+    for setting, load_step in ((TRANSFORMS, plugins.transformation), (PREDICATES, plugins.predicate)):
+        for alias in parse(setting, Kind.LIST, config.get(setting, "")):
+            prefix = f"{setting}.{alias}."
+            group = f"{setting.capitalize()}: {alias}"
+            yield Setting(
+                f"{prefix}{TYPE}", Kind.CLASS, REQUIRED, Importance.HIGH, f"The class of {alias}.", group=group
+            )
+            if setting == TRANSFORMS:
+                yield Setting(
+                    f"{prefix}{PREDICATE}", Kind.STRING, None, Importance.MEDIUM, "Its predicate.", group=group
+                )
+                yield Setting(
+                    f"{prefix}{NEGATE}", Kind.BOOLEAN, False, Importance.MEDIUM,
+                    "Whether it applies to the records that the predicate does not choose.", group=group,
+                )  # fmt: skip
+            if config.get(f"{prefix}{TYPE}"):
+                try:
+                    yield from _prefixed(prefix, load_step(config[f"{prefix}{TYPE}"]).definition, group)
+                except ConfigError as error:
+                    yield _refused(f"{prefix}{TYPE}", str(error))
+
+
+def _prefixed(prefix: str, definition: Definition, group: str | None = None) -> Iterator[Setting]:
+    for each in definition:
+        # The check names the setting as the user has written it.
+        yield Setting(
+            f"{prefix}{each.name}", each.kind, each.default, each.importance, each.doc, each.check, group or each.group,
+            each.order, each.width, each.display_name,
+        )  # fmt: skip
+
+
+def _refused(name: str, reason: str) -> Setting:
+    """Return the definition of a class that does not exist: every value is an error."""
+
+    def check(_name: str, value: Any) -> None:
+        raise ConfigError(f"Invalid value {value} for configuration {name}: {reason}")
+
+    return Setting(name, Kind.CLASS, None, Importance.HIGH, "", check)
+
+
+def _result(
+    connector_class: type[Connector], definition: Definition, config: Mapping[str, str], errors: Mapping[str, list[str]]
+) -> dict[str, Any]:
+    groups = list(dict.fromkeys(each.group for each in definition if each.group is not None))
+    configs: list[dict[str, Any]] = [
+        {
+            "definition": described(each),
+            "value": {
+                "name": each.name,
+                "value": _value(each, config),
+                "recommended_values": list(each.recommended(config)) if each.recommended is not None else [],
+                "errors": errors.get(each.name, []),
+                "visible": True,
+            },
+        }
+        for each in definition
+    ]
+    known = {each.name for each in definition}
+    configs += [
+        {
+            "definition": None,
+            "value": {
+                "name": name,
+                "value": config.get(name),
+                "recommended_values": [],
+                "errors": texts,
+                "visible": True,
+            },
+        }
+        for name, texts in errors.items()
+        if name not in known
+    ]
+    return {
+        "name": config[CONNECTOR_CLASS],
+        "error_count": sum(map(len, errors.values())),
+        "groups": groups,
+        "configs": configs,
+    }
+
+
+def described(setting: Setting) -> dict[str, Any]:
+    """Return a definition as the REST interface has it."""
+    is_required = setting.default is REQUIRED
+    return {
+        "name": setting.name,
+        "type": setting.kind.name,
+        "required": is_required,
+        "default_value": None if is_required or setting.default is None else _text(setting.kind, setting.default),
+        "importance": setting.importance.name,
+        "documentation": setting.doc,
+        "group": setting.group,
+        "width": setting.width,
+        "display_name": setting.display_name or setting.name,
+        "dependents": list(setting.dependents),
+        "order": setting.order,
+        "order_in_group": setting.order,
+    }
+
+
+def _value(setting: Setting, config: Mapping[str, str]) -> str | None:
+    if setting.name in config:
+        return HIDDEN if setting.kind is Kind.PASSWORD else config[setting.name]
+    return None if setting.default is REQUIRED or setting.default is None else _text(setting.kind, setting.default)
+
+
+def _text(kind: Kind, value: Any) -> str:
+    match kind:
+        case Kind.BOOLEAN:
+            return str(value).lower()
+        case Kind.LIST:
+            return ",".join(value)
+        case Kind.PASSWORD:
+            return HIDDEN
+        case _:
+            return str(value)
+
+
+def raise_problems(result: Mapping[str, Any]) -> None:
+    """Raise ConfigError with all errors of a validation, if there are any."""
+    if not result["error_count"]:
+        return
+    texts = "".join(f"\n{text}" for each in result["configs"] for text in each["value"]["errors"])
+    raise ConfigError(
+        f"Connector configuration is invalid and contains the following {result['error_count']} error(s):{texts}\n"
+        "You can also find the above list of errors at the endpoint "
+        "`/connector-plugins/{connectorType}/config/validate`"
+    )
+
+
+HIDDEN: Final = "[hidden]"
+
+
+def _shown(config: Mapping[str, str]) -> str:
+    """Return the names of settings: values may be secrets."""
+    return "{" + ", ".join(sorted(config)) + "}"
