@@ -1,0 +1,1 @@
+"""The REST interface of a worker, as Kafka Connect's."""

@@ -1,0 +1,428 @@
+"""The routes of Kafka Connect's REST interface (SP-C4), over one herder.
+
+What only the leader may do, or only the owner of a task can do, is forwarded to that worker, once or twice while
+leaders change. Every error is a JSON object with `error_code` and `message`.
+
+Owns paths, parameters, status codes and the shapes of requests. Must not know how anything is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from milena_broker import __version__
+from spark_jobs.connect.base.connector_settings import CONNECTOR_CLASS, NAME
+from spark_jobs.connect.base.definitions import Kind, parse
+from spark_jobs.connect.base.errors import AlreadyExistsError, ConfigError, ConnectError, NotFoundError
+from spark_jobs.connect.base.states import TargetState, TaskId
+from spark_jobs.connect.herders import forwarding, loggers
+from spark_jobs.connect.herders.herder import Herder, NotLeaderError, NotOwnerError
+from spark_jobs.connect.herders.offset_changes import OffsetChanges, parse_changes
+from spark_jobs.connect.herders.queries import Queries
+from spark_jobs.connect.herders.validation import described, raise_problems, validate
+from spark_jobs.connect.stores.config_state import logger_record
+
+logger = logging.getLogger("org.apache.kafka.connect.runtime.rest.RestServer")
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+KAFKA_VERSION: Final = "3.9.1"
+BODY_MAX: Final = 4 << 20
+TIMEOUT_S: Final = 90.0
+FORWARD: Final = "forward"
+_STATUS_OF: Mapping[type[Exception], int] = {
+    NotFoundError: 404,
+    AlreadyExistsError: 409,
+    ConfigError: 400,
+    ConnectError: 500,
+}
+_NEXT_FORWARD: Mapping[str | None, str] = {None: "true", "true": "false"}
+"""How often a request was forwarded, as Kafka's workers count it in a parameter."""
+
+
+class RestApp:
+    """The application of one worker."""
+
+    def __init__(self, herder: Herder, cluster_id: Callable[[], str | None]) -> None:
+        self._herder = herder
+        self._cluster_id = cluster_id
+        self._queries = Queries(herder)
+        self._offsets = OffsetChanges(herder)
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=BODY_MAX, middlewares=[self._answer_errors])
+        connector = "/connectors/{connector}"
+        task = connector + "/tasks/{task}"
+        plugin = "/connector-plugins/{plugin}"
+        routes: list[tuple[str, str, Handler]] = [
+            ("GET", "/", self._root),
+            ("GET", "/health", self._health),
+            ("GET", "/connectors", self._connectors),
+            ("POST", "/connectors", self._create),
+            ("GET", connector, self._connector),
+            ("DELETE", connector, self._delete),
+            ("GET", f"{connector}/config", self._config),
+            ("PUT", f"{connector}/config", self._put_config),
+            ("PATCH", f"{connector}/config", self._patch_config),
+            ("GET", f"{connector}/status", self._status),
+            ("POST", f"{connector}/restart", self._restart),
+            ("PUT", f"{connector}/pause", self._target(TargetState.PAUSED, 202)),
+            ("PUT", f"{connector}/resume", self._target(TargetState.STARTED, 202)),
+            ("PUT", f"{connector}/stop", self._target(TargetState.STOPPED, 204)),
+            ("GET", f"{connector}/tasks", self._tasks),
+            ("POST", f"{connector}/tasks", self._put_tasks),
+            ("GET", f"{connector}/tasks-config", self._tasks_config),
+            ("GET", f"{task}/status", self._task_status),
+            ("POST", f"{task}/restart", self._restart_task),
+            ("PUT", f"{connector}/fence", self._fence),
+            ("GET", f"{connector}/topics", self._topics),
+            ("PUT", f"{connector}/topics/reset", self._reset_topics),
+            ("GET", f"{connector}/offsets", self._get_offsets),
+            ("PATCH", f"{connector}/offsets", self._alter_offsets),
+            ("DELETE", f"{connector}/offsets", self._reset_offsets),
+            ("GET", "/connector-plugins", self._plugins),
+            ("GET", "/connector-plugins/", self._plugins),
+            ("GET", f"{plugin}/config", self._plugin_config),
+            ("PUT", f"{plugin}/config/validate", self._validate),
+            ("GET", "/admin/loggers", self._loggers),
+            ("GET", "/admin/loggers/{logger}", self._logger),
+            ("PUT", "/admin/loggers/{logger}", self._set_logger),
+        ]
+        for method, path, handler in routes:
+            app.router.add_route(method, path, handler)
+        return app
+
+    # The worker
+
+    async def _root(self, _request: web.Request) -> web.Response:
+        commit = f"milena-{__version__}"
+        return _json({"version": KAFKA_VERSION, "commit": commit, "kafka_cluster_id": self._cluster_id()})
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        await self._decided(lambda: None)
+        text = "Worker has completed startup and is ready to handle requests."
+        return _json({"status": "healthy", "message": text})
+
+    async def _loggers(self, _request: web.Request) -> web.Response:
+        return _json(loggers.levels())
+
+    async def _logger(self, request: web.Request) -> web.Response:
+        return _json(loggers.level_of(request.match_info["logger"]))
+
+    async def _set_logger(self, request: web.Request) -> web.Response:
+        body = await _object(request)
+        level, name = body.get("level"), request.match_info["logger"]
+        if not isinstance(level, str):
+            raise NotFoundError("Desired 'level' parameter was not specified in request.")
+        scope = request.query.get("scope", "worker").lower()
+        if scope == "cluster":
+            if level.upper() not in loggers.LEVELS:
+                raise NotFoundError(f"invalid log level '{level}'.")
+            await self._decided(lambda: self._herder.write([logger_record(name, level.upper())]))
+            return web.Response(status=204)
+        if level.upper() not in loggers.LEVELS:
+            raise NotFoundError(f"invalid log level '{level}'.")
+        return _json(loggers.set_level(name, level))
+
+    # Connectors
+
+    async def _connectors(self, request: web.Request) -> web.Response:
+        expand = request.query.getall("expand", [])
+        wanted = {part for each in expand for part in each.split(",")}
+        if not wanted:
+            return _json(self._queries.names())
+        show = {"status": self._queries.status, "info": self._queries.connector}
+        found: dict[str, Any] = {}
+        for name in self._queries.names():
+            try:
+                found[name] = {each: show[each](name) for each in ("status", "info") if each in wanted}
+            except NotFoundError:
+                continue  # deleted since
+        return _json(found)
+
+    async def _create(self, request: web.Request) -> web.Response:
+        body = await _object(request)
+        config = _config(body.get("config"))
+        name = body.get(NAME) or config.get(NAME) or ""
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigError("The name of a connector is missing: expected a text in 'name'")
+        target = _initial_target(body.get("initial_state"))
+        await self._put(name.strip(), config, replaces=False, target=target)
+        found = self._queries.connector(name.strip())
+        return _json(found, 201, {"Location": f"/connectors/{name.strip()}"})
+
+    async def _put_config(self, request: web.Request) -> web.Response:
+        name = request.match_info["connector"]
+        is_new = await self._put(name, _config(await _body(request)), replaces=True)
+        return _json(self._queries.connector(name), 201 if is_new else 200, {"Location": f"/connectors/{name}"})
+
+    async def _patch_config(self, request: web.Request) -> web.Response:
+        name = request.match_info["connector"]
+        changes = _config(await _body(request), with_nulls=True)
+        await self._decided(self._herder.require_leader)
+        merged = {**self._queries.config(name), **changes}
+        await self._put(name, {key: value for key, value in merged.items() if value is not None}, replaces=True)
+        return _json(self._queries.connector(name))
+
+    async def _put(
+        self, name: str, config: Mapping[str, str], *, replaces: bool, target: TargetState | None = None
+    ) -> bool:
+        """Check and store a configuration; return whether the connector is new."""
+        if config.get(NAME, name) != name:
+            raise ConfigError(
+                f"Connector name configuration ({config[NAME]}) doesn't match connector name in the URL ({name})"
+            )
+        await self._decided(self._herder.require_leader)
+        whole = {**config, NAME: name}
+        raise_problems(await asyncio.to_thread(self._validated, whole))
+        return await self._decided(lambda: self._herder.put_connector(name, whole, replaces=replaces, target=target))
+
+    def _validated(self, config: Mapping[str, str | None]) -> dict[str, Any]:
+        settings = self._herder.settings
+        return validate(config, settings.given, self._herder.plugins, is_exactly_once=settings.exactly_once)
+
+    async def _connector(self, request: web.Request) -> web.Response:
+        return _json(self._queries.connector(request.match_info["connector"]))
+
+    async def _config(self, request: web.Request) -> web.Response:
+        return _json(self._queries.config(request.match_info["connector"]))
+
+    async def _status(self, request: web.Request) -> web.Response:
+        return _json(self._queries.status(request.match_info["connector"]))
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        name = request.match_info["connector"]
+        await self._decided(lambda: self._herder.delete_connector(name))
+        return web.Response(status=204)
+
+    def _target(self, target: TargetState, status: int) -> Handler:
+        async def handle(request: web.Request) -> web.Response:
+            name = request.match_info["connector"]
+            await self._decided(lambda: self._herder.set_target(name, target))
+            return web.Response(status=status)
+
+        return handle
+
+    async def _restart(self, request: web.Request) -> web.Response:
+        name = request.match_info["connector"]
+        with_tasks, only_failed = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
+        if not with_tasks and not only_failed:
+            await self._decided(lambda: self._herder.restart_connector(name))
+            return web.Response(status=204)
+        await self._decided(
+            lambda: self._herder.request_restart(name, only_failed=only_failed, include_tasks=with_tasks)
+        )
+        return _json(self._queries.status(name), 202)
+
+    async def _topics(self, request: web.Request) -> web.Response:
+        if not self._herder.settings["topic.tracking.enable"]:
+            return _error(403, "Topic tracking is disabled.")
+        return _json(self._queries.topics(request.match_info["connector"]))
+
+    async def _reset_topics(self, request: web.Request) -> web.Response:
+        settings = self._herder.settings
+        if not settings["topic.tracking.enable"]:
+            return _error(403, "Topic tracking is disabled.")
+        if not settings["topic.tracking.allow.reset"]:
+            return _error(403, "Topic tracking reset is disabled.")
+        self._queries.config(request.match_info["connector"])
+        self._herder.states.forget_topics(request.match_info["connector"])
+        return web.Response(status=202)
+
+    # Tasks
+
+    async def _tasks(self, request: web.Request) -> web.Response:
+        return _json(self._queries.tasks(request.match_info["connector"]))
+
+    async def _tasks_config(self, request: web.Request) -> web.Response:
+        tasks = self._queries.tasks(request.match_info["connector"])
+        return _json({str(TaskId(**each["id"])): each["config"] for each in tasks})
+
+    async def _task_status(self, request: web.Request) -> web.Response:
+        return _json(self._queries.task_status(_task(request)))
+
+    async def _restart_task(self, request: web.Request) -> web.Response:
+        task = _task(request)
+        await self._decided(lambda: self._herder.restart_task(task))
+        return web.Response(status=204)
+
+    async def _put_tasks(self, request: web.Request) -> web.Response:
+        configs = await _body(request)
+        if not isinstance(configs, list):
+            raise ConfigError("expected a list of configurations of tasks")
+        await self._require_worker(request)
+        name, tasks = request.match_info["connector"], [_config(each) for each in configs]
+        await self._decided(lambda: self._herder.put_task_configs(name, tasks))
+        return web.Response(status=200)
+
+    async def _fence(self, request: web.Request) -> web.Response:
+        await self._require_worker(request)
+        name = request.match_info["connector"]
+        await self._decided(lambda: self._herder.fence(name))
+        return web.Response(status=200)
+
+    async def _require_worker(self, request: web.Request) -> None:
+        """Raise HTTPForbidden unless a worker of the group has sent a request, if the group has a key."""
+        key = self._herder.configs.state.session_key
+        if not self._herder.uses_signatures or key is None:
+            return
+        if forwarding.SIGNATURE not in request.headers:
+            raise web.HTTPBadRequest(text="Internal request missing required header X-Connect-Authorization")
+        if not forwarding.is_signed(key, await request.read(), request.headers):
+            raise web.HTTPForbidden(text="Internal request contained invalid signature.")
+
+    # Offsets
+
+    async def _get_offsets(self, request: web.Request) -> web.Response:
+        return _json(await asyncio.to_thread(self._offsets.offsets, request.match_info["connector"]))
+
+    async def _alter_offsets(self, request: web.Request) -> web.Response:
+        changes = parse_changes(await _body(request))
+        await self._decided(self._herder.require_leader)
+        text = await asyncio.to_thread(self._offsets.alter, request.match_info["connector"], changes)
+        return _json({"message": text})
+
+    async def _reset_offsets(self, request: web.Request) -> web.Response:
+        await self._decided(self._herder.require_leader)
+        return _json({"message": await asyncio.to_thread(self._offsets.reset, request.match_info["connector"])})
+
+    # Plug-ins
+
+    async def _plugins(self, request: web.Request) -> web.Response:
+        only = request.query.get("connectorsOnly", "true").lower() != "false"
+        return _json(await asyncio.to_thread(self._queries.plugins, connectors_only=only))
+
+    async def _plugin_config(self, request: web.Request) -> web.Response:
+        name = request.match_info["plugin"]
+        plugin = self._herder.plugins.find(name)
+        if plugin is None:
+            raise NotFoundError(f"Unknown plugin {name}.")
+        found = await asyncio.to_thread(plugin.load)
+        return _json([described(each) for each in found.definition])
+
+    async def _validate(self, request: web.Request) -> web.Response:
+        name = request.match_info["plugin"]
+        body = await _body(request)
+        config = {} if body == [] else _config(body)
+        given = config.get(CONNECTOR_CLASS)
+        if given is not None and _short(given) != _short(name):
+            raise ConfigError(f"Included connector type {given} does not match request type {name}")
+        return _json(await asyncio.to_thread(self._validated, {**config, CONNECTOR_CLASS: given or name}))
+
+    # All routes
+
+    async def _decided(self, call: Callable[[], T]) -> T:
+        """Return the result of a call in the herder's thread."""
+        return await asyncio.wait_for(asyncio.wrap_future(self._herder.submit(call)), TIMEOUT_S)
+
+    @web.middleware
+    async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+        except NotLeaderError as error:
+            return await self._forward(request, error.leader_url)
+        except NotOwnerError as error:
+            return await self._forward(request, error.owner_url)
+        except web.HTTPException as error:
+            text = error.text if error.status in (400, 403) else f"HTTP {error.status} {error.reason}"
+            return _error(error.status, text or error.reason)
+        except TimeoutError:
+            return _error(500, "Request timed out")
+        except Exception as error:
+            status = next((each for kind, each in _STATUS_OF.items() if isinstance(error, kind)), 500)
+            if not isinstance(error, ConnectError):
+                logger.exception("%s %s has failed", request.method, request.path)
+            return _error(status, str(error) or type(error).__name__)
+        if origin := self._herder.settings["access.control.allow.origin"]:
+            response.headers["Access-Control-Allow-Origin"] = origin
+        return response
+
+    async def _forward(self, request: web.Request, url: str) -> web.Response:
+        """Return the response of another worker."""
+        count = request.query.get(FORWARD)
+        if not url or url == self._herder.url or count not in _NEXT_FORWARD:
+            return _error(
+                409,
+                "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent "
+                "config change)",
+            )
+        query = [(key, value) for key, value in request.query.items() if key != FORWARD]
+        path = f"{request.raw_path.partition('?')[0]}?{urlencode([*query, (FORWARD, _NEXT_FORWARD[count])])}"
+        body = await request.read()
+        kept = ("Content-Type", forwarding.SIGNATURE, forwarding.ALGORITHM, "Authorization")
+        headers = {name: request.headers[name] for name in kept if name in request.headers}
+        status, content = await asyncio.to_thread(forwarding.send, url, request.method, path, body, headers)
+        return web.Response(status=status, body=content, content_type="application/json")
+
+
+def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return web.Response(status=status, text=text, content_type="application/json", headers=headers)
+
+
+def _error(status: int, message: str) -> web.Response:
+    return _json({"error_code": status, "message": message}, status)
+
+
+async def _body(request: web.Request) -> Any:
+    """Return the JSON of a request. Raises ConfigError."""
+    content = await request.read()
+    if not content:
+        raise ConfigError("The request has no body: expected JSON")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"The body of the request is not valid JSON: {error}") from error
+
+
+async def _object(request: web.Request) -> dict[str, Any]:
+    body = await _body(request)
+    if not isinstance(body, dict):
+        raise ConfigError("The body of the request is not a JSON object")
+    return body
+
+
+def _config(body: Any, *, with_nulls: bool = False) -> dict[str, Any]:
+    """Return a configuration, whose values are texts: numbers and truth values become theirs. Raises ConfigError."""
+    if not isinstance(body, dict):
+        raise ConfigError("The configuration of a connector is missing: expected a JSON object of texts")
+    found: dict[str, Any] = {}
+    for key, value in body.items():
+        if isinstance(value, dict | list):
+            raise ConfigError(f"The value of {key} is not a text")
+        if value is None and not with_nulls:
+            continue
+        found[key] = json.dumps(value) if isinstance(value, bool | int | float) else value
+    return found
+
+
+def _initial_target(text: Any) -> TargetState | None:
+    allowed = {"RUNNING": TargetState.STARTED, "PAUSED": TargetState.PAUSED, "STOPPED": TargetState.STOPPED}
+    if text is None:
+        return None
+    if not isinstance(text, str) or text.upper() not in allowed:
+        raise ConfigError(f"initial_state is {text!r}: expected one of {', '.join(allowed)}")
+    return allowed[text.upper()]
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    return bool(parse(name, Kind.BOOLEAN, request.query.get(name, "false")))
+
+
+def _task(request: web.Request) -> TaskId:
+    text = request.match_info["task"]
+    if not text.isdecimal():
+        raise NotFoundError(f"{text} is not the number of a task")
+    return TaskId(request.match_info["connector"], int(text))
+
+
+def _short(class_name: str) -> str:
+    return class_name.rpartition(".")[2].removesuffix("Connector")
