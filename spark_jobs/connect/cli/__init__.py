@@ -1,0 +1,1 @@
+"""The commands of Connect: connect-standalone, connect-distributed, connect-plugin-path and connect-mirror-maker."""

@@ -1,0 +1,100 @@
+"""The life of a worker's process: from its settings to the end by a signal.
+
+Owns the order: the address of the REST interface is taken first, so that a second worker at the same address fails
+before it does anything; connectors start when the herder does, and end before the process does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from base import properties
+from spark_jobs.connect.base.errors import ConfigError, ConnectError
+from spark_jobs.connect.herders.assembly import distributed_herder, standalone_herder
+from spark_jobs.connect.herders.herder import Herder
+from spark_jobs.connect.rest.app import RestApp
+from spark_jobs.connect.rest.server import RestServer, Sockets, advertised, listeners
+from spark_jobs.connect.worker.plugins import Plugins
+from spark_jobs.connect.worker.settings import WorkerSettings
+from tools.base.command_line import StopRequest, UnreachableError, UsageError
+from tools.client.admin_client import AdminClient
+from tools.client.bootstrap import parse_bootstrap
+from tools.client.client_security import client_security
+from tools.log_output.logging_setup import start_logging
+
+logger = logging.getLogger("org.apache.kafka.connect.cli.AbstractConnectCli")
+
+LOGS_TO_KEEP: Final = 7
+REACH_TIMEOUT_MS: Final = 30_000
+
+
+def run_command(usage: str, arguments: Sequence[str] | None, run: Callable[[Sequence[str]], None], least: int) -> int:
+    """Run a command with at least `least` arguments; return its exit status. Errors are one line on stderr."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if len(given) < least or "--help" in given:
+        print(f"USAGE: {usage}", file=sys.stderr)
+        return 1
+    try:
+        run(given)
+    except (ConnectError, UsageError, UnreachableError) as error:
+        print(f"{usage.split()[0]}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def load(path: str) -> dict[str, str]:
+    """Return the settings of a file. Raises ConfigError."""
+    try:
+        return properties.load(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+class WorkerProcess:
+    """A worker with its REST interface."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        """Raises ConfigError."""
+        self._log = start_logging(os.environ, LOGS_TO_KEEP)
+        self._sockets = Sockets(listeners(settings))
+        host, port = advertised(settings, self._sockets.first)
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        plugins = Plugins([Path(each) for each in settings["plugin.path"]])
+        build = distributed_herder if settings.is_distributed else standalone_herder
+        self._cluster_id = _cluster_id(settings)
+        self.herder: Herder = build(settings, plugins, worker_id=f"{host}:{port}", url=self.url)
+        self._rest = RestServer(RestApp(self.herder, lambda: self._cluster_id).application(), self._sockets)
+        self._ended = threading.Event()
+
+    def run(self, started: Callable[[Herder], None] = lambda herder: None) -> None:
+        """Run until SIGTERM or SIGINT. `started` is called when connectors may be created."""
+        with StopRequest(self._ended.set):
+            try:
+                self.herder.start()
+                self._rest.start()
+                logger.info("REST server listening at %s, advertising URL %s", self._sockets.first, self.url)
+                logger.info("Kafka Connect started")
+                started(self.herder)
+                self._ended.wait()
+            finally:
+                logger.info("Kafka Connect stopping")
+                self.herder.stop()
+                self._sockets.close()
+        self._rest.stop()
+        logger.info("Kafka Connect stopped")
+        self._log.close()
+
+
+def _cluster_id(settings: WorkerSettings) -> str | None:
+    """Return the id of the broker's cluster. Raises ConnectError if no broker is reached."""
+    client = settings.client("admin")
+    with AdminClient(
+        parse_bootstrap(client["bootstrap.servers"]), timeout_ms=REACH_TIMEOUT_MS, security=client_security(client)
+    ) as admin:
+        return admin.metadata([]).cluster_id
