@@ -40,6 +40,10 @@ class Tool(NamedTuple):
 
 
 TOOLS: Mapping[str, Tool] = {
+    "connect-distributed": Tool(("no-such-file",), "no-such-file"),
+    "connect-mirror-maker": Tool(("no-such-file",), "no-such-file"),
+    "connect-plugin-path": Tool(("list", "--plugin-path"), "--plugin-path: expected one argument"),
+    "connect-standalone": Tool(("no-such-file",), "no-such-file"),
     "kafka-acls": Tool(("--list",), "[bootstrap-server]", (*AT, "--list")),
     "kafka-broker-api-versions": Tool(("--command-config", "f"), "[bootstrap-server]", AT),
     "kafka-check": Tool(("--config",), "config requires an argument", without_arguments=None),
@@ -105,7 +109,7 @@ def test_every_tool_has_a_row() -> None:
 
 
 HELP_SUCCEEDS = {
-    "coordination-server-start",
+    "connect-plugin-path", "coordination-server-start",
     "kafka-check", "kafka-cluster", "kafka-cluster-start", "kafka-features", "kafka-lag", "kafka-metadata-quorum",
     "kafka-monitor",
     "kafka-producer-perf-test", "kafka-server-start", "kafka-storage", "kafka-transactions",
@@ -203,12 +207,13 @@ def test_output_that_nobody_reads_is_no_error(name: str) -> None:
 
 HEAVY = ("asyncio", "broker.settings", "confluent_kafka", "cryptography", "kazoo", "protocol.api", "ssl", "uvloop")
 """What takes longer to import than a tool may take to start."""
-# The client library, HTTP and the ciphers are what these tools are about.
+# The client library, HTTP and the ciphers are what these tools are about. Workers of Connect are servers.
 LIGHT = [
     name
     for name in NAMES
     if name
     not in {
+        "connect-distributed", "connect-mirror-maker", "connect-plugin-path", "connect-standalone",
         "kafka-broker-api-versions", "kafka-jmx", "kafka-lag", "kafka-monitor", "metadata-copy", "milena-certs",
         "zookeeper-security-migration", "zookeeper-shell",
     }

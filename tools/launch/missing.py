@@ -16,15 +16,8 @@ class Missing(NamedTuple):
 
 
 _NEEDS_RAFT = "it needs KRaft, and Milena keeps metadata as Kafka in ZooKeeper mode"
-_NO_CONNECT = "Milena has no runtime for Connect"
-_USE_JOBS = "the jobs of `spark-job` move data in and out (docs/pipelines.md)"
-_USE_MIRROR = "`spark-job mirror` copies topics between clusters"
 
 TOOLS: Mapping[str, Missing] = {
-    "connect-distributed": Missing(_NO_CONNECT, _USE_JOBS),
-    "connect-mirror-maker": Missing(_NO_CONNECT, _USE_MIRROR),
-    "connect-plugin-path": Missing(_NO_CONNECT, _USE_JOBS),
-    "connect-standalone": Missing(_NO_CONNECT, _USE_JOBS),
     "kafka-metadata-shell": Missing(_NEEDS_RAFT, "`zookeeper-shell` reads the metadata, also of an embedded store"),
     "trogdor": Missing(
         "Milena has no agents that inject faults", "the simulation runs clusters with faults (docs/simulation.md)"

@@ -52,15 +52,19 @@ TOOLS: Mapping[str, str] = {
     "MirrorMaker": "tools.records.mirror_maker",
     "VerifiableProducer": "tools.records.verifiable_producer",
     "VerifiableConsumer": "tools.records.verifiable_consumer",
+    "ConnectPluginPath": "spark_jobs.connect.cli.plugin_path",
 }
 """By the last part of a class name: the module whose `main` runs, or another function of it after a colon."""
 
+CONNECT: Mapping[str, str] = {
+    "org.apache.kafka.connect.cli.ConnectDistributed": "spark_jobs.connect.cli.distributed",
+    "org.apache.kafka.connect.cli.ConnectStandalone": "spark_jobs.connect.cli.standalone",
+    "org.apache.kafka.connect.mirror.MirrorMaker": "spark_jobs.connect.cli.mirror_maker",
+}
+"""By the full name of a class, the last part of which another tool may have."""
+
 MISSING: Mapping[str, str] = {
-    "org.apache.kafka.connect.cli.ConnectDistributed": "connect-distributed",
-    "org.apache.kafka.connect.cli.ConnectStandalone": "connect-standalone",
-    "org.apache.kafka.connect.mirror.MirrorMaker": "connect-mirror-maker",
     "org.apache.kafka.shell.MetadataShell": "kafka-metadata-shell",
-    "org.apache.kafka.tools.ConnectPluginPath": "connect-plugin-path",
 }
 """By class name: the launcher of a tool that Milena does not have, which prints what to use instead."""
 
@@ -89,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if class_name in MISSING:
         return missing.main([MISSING[class_name]])
     package, _, name = class_name.rpartition(".")
-    module = TOOLS.get(name) if package in PACKAGES else None
+    module = CONNECT.get(class_name) or (TOOLS.get(name) if package in PACKAGES else None)
     if module is None:
         print(f"Error: Could not find or load main class {class_name}: no tool stands for it", file=sys.stderr)
         return 1

@@ -6,6 +6,8 @@ which may run on other workers, copy records. All methods of one task are called
 source task, which another thread may call during `poll`. Any method may raise: an error of a connector or a task makes
 it FAILED, with the trace in its state, and disturbs no other.
 
+A task of either direction may be a `JobTask` instead: work of another process, which has clients of its own.
+
     class Numbers(SourceConnector):
         '''Sends the numbers from 0 up to `limit`.'''
 
@@ -20,12 +22,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from base.topic_partition import TopicPartition
 from spark_jobs.connect.base.data import Schema
 from spark_jobs.connect.base.definitions import Definition
 from spark_jobs.connect.base.records import SinkRecord, SourceRecord
+from spark_jobs.connect.base.states import TaskId
 
 Offsets = Mapping[TopicPartition, int]
 """For each partition the offset of the next record."""
@@ -47,7 +50,7 @@ class Connector(ABC):
     version: ClassVar[str] = "unknown"
     definition: ClassVar[Definition] = Definition()
     """The connector's own settings; those that every connector has are not among them."""
-    task: ClassVar[type[SourceTask | SinkTask]]
+    task: ClassVar[type[SourceTask | SinkTask | JobTask]]
     context: ConnectorContext
 
     def start(self, config: Mapping[str, str]) -> None:
@@ -61,7 +64,10 @@ class Connector(ABC):
         return [self.config]
 
     def validate(self, config: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
-        """Return errors by setting, beside those that `definition` finds. May connect to the source."""
+        """Return errors by setting, beside those that `definition` finds. May connect to the source.
+
+        The converters of the worker are in `config` if the connector names none.
+        """
         return {}
 
     def stop(self) -> None:
@@ -71,7 +77,7 @@ class Connector(ABC):
 class SourceConnector(Connector):
     """Splits what a source has into tasks."""
 
-    task: ClassVar[type[SourceTask]]
+    task: ClassVar[type[SourceTask | JobTask]]
 
     def exactly_once_support(self, config: Mapping[str, str]) -> bool:
         """Whether tasks continue exactly at their stored offsets, without duplicates or gaps (KIP-618)."""
@@ -90,9 +96,9 @@ class SourceConnector(Connector):
 
 
 class SinkConnector(Connector):
-    """Splits the partitions of topics over tasks: each task is a consumer of one group."""
+    """Splits the partitions of topics over tasks: each task is a consumer of one group, unless it is a job."""
 
-    task: ClassVar[type[SinkTask]]
+    task: ClassVar[type[SinkTask | JobTask]]
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [self.config] * max_tasks
@@ -219,6 +225,39 @@ class SinkTask(ABC):
 
     def stop(self) -> None:
         """Release what `start` has opened."""
+
+
+class JobTaskContext(NamedTuple):
+    """What a job gets from its worker."""
+
+    task_id: TaskId
+    client: Mapping[str, str]
+    """The settings of the job's clients under Java's names, with what the connector overrides."""
+    worker: Mapping[str, str]
+    """The settings of the worker."""
+
+
+class JobTask(ABC):
+    """Work that another process does: it reads and writes topics itself, without converters, transforms and offsets of
+    the worker.
+
+    A task that is paused is stopped, and started again later. A worker that is killed must leave no process behind.
+    """
+
+    version: ClassVar[str] = "unknown"
+    context: JobTaskContext
+
+    @abstractmethod
+    def start(self, config: Mapping[str, str]) -> None:
+        """Start the work. The converters of the worker are in `config` if the connector names none."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Return while the work goes on. Raises ConnectError, with its cause, when it has ended."""
+
+    @abstractmethod
+    def stop(self, timeout_s: float) -> None:
+        """End the work, if it goes on, within the time: nothing of it runs afterwards."""
 
 
 class Converter(ABC):

@@ -6,6 +6,7 @@ before it does anything; connectors start when the herder does, and end before t
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import sys
@@ -22,7 +23,7 @@ from spark_jobs.connect.rest.app import RestApp
 from spark_jobs.connect.rest.server import RestServer, Sockets, advertised, listeners
 from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.settings import WorkerSettings
-from tools.base.command_line import StopRequest, UnreachableError, UsageError
+from tools.base.command_line import CommandLine, StopRequest, UsageError, run_tool
 from tools.client.admin_client import AdminClient
 from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_security import client_security
@@ -34,18 +35,34 @@ LOGS_TO_KEEP: Final = 7
 REACH_TIMEOUT_MS: Final = 30_000
 
 
-def run_command(usage: str, arguments: Sequence[str] | None, run: Callable[[Sequence[str]], None], least: int) -> int:
-    """Run a command with at least `least` arguments; return its exit status. Errors are one line on stderr."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    if len(given) < least or "--help" in given:
-        print(f"USAGE: {usage}", file=sys.stderr)
-        return 1
-    try:
-        run(given)
-    except (ConnectError, UsageError, UnreachableError) as error:
-        print(f"{usage.split()[0]}: {error}", file=sys.stderr)
-        return 1
-    return 0
+def command_line(name: str, purpose: str, files: str) -> CommandLine:
+    """Return the command line of a worker; `files` is how its arguments are shown."""
+    line = CommandLine(name, f"{purpose}\n\nUSAGE: {name} [-daemon] {files}")
+    line.add_argument("files", nargs="*", help=argparse.SUPPRESS)
+    return line
+
+
+def run_worker(
+    line: CommandLine, run: Callable[[CommandLine, argparse.Namespace], None], arguments: Sequence[str] | None
+) -> int:
+    """Run a worker, which logs as a server does; return its exit status. Errors are one line on stderr."""
+
+    def reported(line: CommandLine, options: argparse.Namespace) -> int:
+        if not options.files:
+            raise UsageError("")
+        # Below, the log is that of a tool, which knows errors only.
+        logging.getLogger().handlers.clear()
+        log = start_logging(os.environ, LOGS_TO_KEEP)
+        try:
+            run(line, options)
+        except ConnectError as error:
+            print(f"{line.prog}: {error}", file=sys.stderr)
+            return 1
+        finally:
+            log.close()
+        return 0
+
+    return run_tool(line, reported, arguments)
 
 
 def load(path: str) -> dict[str, str]:
@@ -61,7 +78,6 @@ class WorkerProcess:
 
     def __init__(self, settings: WorkerSettings) -> None:
         """Raises ConfigError."""
-        self._log = start_logging(os.environ, LOGS_TO_KEEP)
         self._sockets = Sockets(listeners(settings))
         host, port = advertised(settings, self._sockets.first)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
@@ -85,10 +101,8 @@ class WorkerProcess:
             finally:
                 logger.info("Kafka Connect stopping")
                 self.herder.stop()
-                self._sockets.close()
-        self._rest.stop()
+                self._rest.stop()
         logger.info("Kafka Connect stopped")
-        self._log.close()
 
 
 def _cluster_id(settings: WorkerSettings) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 from collections.abc import Sequence
@@ -10,23 +11,27 @@ from pathlib import Path
 
 from spark_jobs.connect.base.connector_settings import NAME
 from spark_jobs.connect.base.errors import ConfigError, ConnectError
-from spark_jobs.connect.cli.running import WorkerProcess, load, run_command
+from spark_jobs.connect.cli.running import WorkerProcess, command_line, load, run_worker
 from spark_jobs.connect.herders.herder import Herder
 from spark_jobs.connect.herders.validation import raise_problems, validate
 from spark_jobs.connect.worker.settings import WorkerSettings
+from tools.base.command_line import CommandLine
 
 logger = logging.getLogger("org.apache.kafka.connect.cli.ConnectStandalone")
-
-USAGE = "connect-standalone [-daemon] connect-standalone.properties [connector1.properties connector2.json ...]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return run_command(USAGE, arguments, _run, 1)
+    line = command_line(
+        "connect-standalone",
+        "Runs one worker alone, with the connectors of the files, and those that are created over its REST interface.",
+        "connect-standalone.properties [connector1.properties connector2.json ...]",
+    )
+    return run_worker(line, _run, arguments)
 
 
-def _run(arguments: Sequence[str]) -> None:
-    worker_file, *connector_files = arguments
+def _run(_line: CommandLine, options: argparse.Namespace) -> None:
+    worker_file, *connector_files = options.files
     configs = [_connector(path) for path in connector_files]
     settings = WorkerSettings(load(worker_file), is_distributed=False)
     WorkerProcess(settings).run(lambda herder: _create(herder, connector_files, configs))

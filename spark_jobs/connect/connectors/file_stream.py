@@ -43,7 +43,7 @@ from spark_jobs.connect.converters.java_text import to_string
 
 _LOG = logging.getLogger(__name__)
 _IDLE_S = 0.2
-_VERSION = "3.9.0"
+_VERSION = "3.9.1"
 _FILENAME = "filename"
 _POSITION = "position"
 

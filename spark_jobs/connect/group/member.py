@@ -48,6 +48,8 @@ from tools.client.client_security import Security
 logger = logging.getLogger("org.apache.kafka.connect.runtime.distributed.WorkerCoordinator")
 
 RETRY_S: Final = 0.2
+RECENT_S: Final = 5.0
+QUICK_HEARTBEAT_S: Final = 0.25
 _UNKNOWN_MEMBER: Final = ""
 _LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID})
 _REFUSED: Final = frozenset(
@@ -125,6 +127,7 @@ class Member:
         self._must_join = True
         self._rejoin_s: float | None = None
         self._heard_s = time.monotonic()
+        self._joined_s = self._heard_s
         self._balancer = Balancer(settings.delay_max_ms)
         self._thread = threading.Thread(target=self._run, name="group-member", daemon=True)
         self.member_id = _UNKNOWN_MEMBER
@@ -139,7 +142,8 @@ class Member:
         """Leave the group."""
         self._stopping.set()
         self._woken.set()
-        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
 
     def rejoin(self, reason: str) -> None:
         """Join again: the configurations have changed. Callable from any thread."""
@@ -185,8 +189,14 @@ class Member:
                     self._join(patient)
                     continue
                 self._heartbeat()
-                self._woken.wait(self._settings.heartbeat_interval_ms / 1000)
+                self._woken.wait(self._heartbeat_interval_s())
                 self._woken.clear()
+
+    def _heartbeat_interval_s(self) -> float:
+        """A second round often follows soon: until then, work that moves runs nowhere."""
+        interval_s = self._settings.heartbeat_interval_ms / 1000
+        is_recent = time.monotonic() - self._joined_s < RECENT_S
+        return min(interval_s, QUICK_HEARTBEAT_S) if is_recent else interval_s
 
     def _heartbeat(self) -> None:
         request = HeartbeatRequest(
@@ -260,7 +270,7 @@ class Member:
             return
         if self._raise_unless_lost(code):
             return
-        self._heard_s = time.monotonic()
+        self._heard_s = self._joined_s = time.monotonic()
         self._put_into_effect(decode_assignment(bytes(response.assignment)), is_leader)
 
     def _put_into_effect(self, found: Assignment, is_leader: bool) -> None:

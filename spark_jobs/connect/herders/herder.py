@@ -124,15 +124,17 @@ class Herder:
         self._group.start()
 
     def stop(self) -> None:
-        """Leave the group when all work has stopped."""
+        """Leave the group when all work has stopped. Also after a `start` that has failed."""
         self._stopping.set()
-        try:
-            self.submit(self._stop_all).result(self.settings["task.shutdown.graceful.timeout.ms"] / 1000 * 2 + STOP_S)
-        except TimeoutError:
-            logger.error("the connectors and tasks have not stopped in time")
-        self._group.stop(STOP_S)
-        self._calls.put(None)
-        self._thread.join(STOP_S)
+        if self._thread.is_alive():
+            patience_s = self.settings["task.shutdown.graceful.timeout.ms"] / 1000 * 2 + STOP_S
+            try:
+                self.submit(self._stop_all).result(patience_s)
+            except TimeoutError:
+                logger.error("the connectors and tasks have not stopped in time")
+            self._group.stop(STOP_S)
+            self._calls.put(None)
+            self._thread.join(STOP_S)
         self._senders.shutdown(wait=False, cancel_futures=True)
         for store in (self.states, self.offsets, self.configs):
             store.stop()

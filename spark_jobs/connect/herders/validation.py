@@ -24,7 +24,7 @@ from spark_jobs.connect.base.connector_settings import (
 )
 from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, parse
 from spark_jobs.connect.base.errors import ConfigError
-from spark_jobs.connect.worker.chain import NEGATE, PREDICATE, TYPE, build_converters, build_steps
+from spark_jobs.connect.worker.chain import NEGATE, PREDICATE, TYPE, build_converters, build_steps, with_converters
 from spark_jobs.connect.worker.plugins import Plugins
 
 
@@ -75,7 +75,7 @@ def _check_together(
     elif is_exactly_once:
         _check_exactly_once(connector_class(), config, parsed, add)
     try:
-        own = connector_class().validate(config)
+        own = connector_class().validate(with_converters(config, worker))
     except Exception as error:
         raise ConfigError(f"The connector {connector_class.__qualname__} cannot check its settings: {error}") from error
     for name, texts in own.items():

@@ -99,8 +99,11 @@ class RestServer:
         self._started.wait()
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        """Close the sockets, also if the server was not started."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        self._sockets.close()
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._serve())

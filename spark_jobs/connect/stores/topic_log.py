@@ -130,7 +130,8 @@ class TopicLog:
         """Create the topic unless it exists; return the number of its partitions."""
         admin = AdminClient(self._client)
         while True:
-            found = admin.list_topics(self.topic, REQUEST_TIMEOUT_S).topics.get(self.topic)
+            # A request for this topic alone would let the broker create it, with its defaults.
+            found = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics.get(self.topic)
             if found is not None and found.error is None:
                 self._require_compaction(admin)
                 return len(found.partitions)

@@ -50,13 +50,25 @@ class Converters(NamedTuple):
     header: HeaderConverter
 
 
+def with_converters(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
+    """Return the configuration of a connector with the converters of its worker where it names none."""
+    found = dict(config)
+    for setting in (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER):
+        if not config.get(setting) and setting in worker:
+            owned = {name: value for name, value in worker.items() if name.startswith(f"{setting}.")}
+            found = {name: value for name, value in found.items() if not name.startswith(f"{setting}.")}
+            found |= {setting: worker[setting], **owned}
+    return found
+
+
 def build_converters(config: Mapping[str, str], worker: Mapping[str, str], plugins: Plugins) -> Converters:
     """Return the converters of a connector. Raises ConfigError."""
 
+    effective = with_converters(config, worker)
+
     def build(setting: str, load: Callable[[str], type[Any]]) -> tuple[Any, dict[str, str]]:
-        owner = config if config.get(setting) else worker
-        settings = with_prefix(owner, f"{setting}.")
-        return load(owner[setting])(), {_OLD_NAMES.get(name, name): value for name, value in settings.items()}
+        settings = with_prefix(effective, f"{setting}.")
+        return load(effective[setting])(), {_OLD_NAMES.get(name, name): value for name, value in settings.items()}
 
     key, settings = build(KEY_CONVERTER, plugins.converter)
     key.configure(settings, is_key=True)

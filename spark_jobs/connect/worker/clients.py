@@ -53,11 +53,23 @@ class Clients:
             **CONSUMER_DEFAULTS,
             "group.id": sink_group(task.connector),
             "client.id": f"connector-consumer-{task}",
+            **self._session(),
             **self._settings.client("consumer"),
             **self.overrides(config, CONSUMER_OVERRIDE),
             "enable.auto.commit": "false",
         }
         return library.Consumer(for_library(settings, is_consumer=True))
+
+    def _session(self) -> dict[str, str]:
+        """Return how long the partitions of a dead worker wait: as long as its tasks do."""
+        if not self._settings.is_distributed:
+            return {}
+        return {name: str(self._settings[name]) for name in ("session.timeout.ms", "heartbeat.interval.ms")}
+
+    def job_settings(self, config: Mapping[str, str], *, is_consumer: bool) -> dict[str, str]:
+        """Return the settings of the clients of a job, a sink or a source, under Java's names. Raises ConfigError."""
+        kind, prefix = ("consumer", CONSUMER_OVERRIDE) if is_consumer else ("producer", PRODUCER_OVERRIDE)
+        return {**self._settings.client(kind), **self.overrides(config, prefix)}
 
     def admin_settings(self, config: Mapping[str, str]) -> dict[str, Any]:
         """Return the settings of an administration client, as the client library has them."""

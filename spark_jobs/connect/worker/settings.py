@@ -55,6 +55,12 @@ _COMMON = Definition(
         Setting("access.control.allow.origin", Kind.STRING, "", LOW, "The origin that browsers may send from."),
         Setting("access.control.allow.methods", Kind.STRING, "", LOW, "The methods that browsers may use."),
         Setting("plugin.path", Kind.LIST, [], LOW, "Folders with Python modules of connectors and others."),
+        Setting("spark.master", Kind.STRING, None, LOW, "The Spark cluster of jobs; without it they run on this machine."),
+        Setting(
+            "spark.checkpoint.folder", Kind.STRING, None, LOW,
+            "Where jobs keep their progress: a folder, or a URI. A group of workers needs one that all of them reach.",
+            not_empty,
+        ),
         Setting("topic.creation.enable", Kind.BOOLEAN, True, LOW, "Whether sources may create topics."),
         Setting(
             "topic.tracking.enable", Kind.BOOLEAN, True, LOW, "Whether the topics of connectors are recorded."
@@ -120,7 +126,7 @@ _WITHOUT_EFFECT: Final = frozenset(
 _PREFIXES: Final = (
     "producer.", "consumer.", "admin.", "internal.", "key.converter.", "value.converter.", "header.converter.",
     "config.storage.", "offset.storage.", "status.storage.", "config.providers", "listeners.https.", "ssl.", "sasl.",
-    "security.", "metrics.", "metric.", "rest.", "response.http.", "inter.worker.", "socket.", "reconnect.", "retry.",
+    "security.", "spark.conf.", "metrics.", "metric.", "rest.", "response.http.", "inter.worker.", "socket.", "reconnect.", "retry.",
     "request.timeout.ms", "metadata.", "connections.max.idle.ms", "client.dns.lookup",
 )  # fmt: skip
 

@@ -14,10 +14,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Protocol, cast
 
-from spark_jobs.connect.base.api import Connector, SinkConnector, SinkTask, SourceConnector, SourceTask
+from spark_jobs.connect.base.api import (
+    Connector,
+    JobTask,
+    JobTaskContext,
+    SinkConnector,
+    SinkTask,
+    SourceConnector,
+    SourceTask,
+)
 from spark_jobs.connect.base.connector_settings import (
     CONNECTOR_CLASS,
     DEAD_LETTERS,
+    DEAD_LETTERS_REPLICATION,
     NAME,
     SINK_SETTINGS,
     SOURCE_SETTINGS,
@@ -31,10 +40,11 @@ from spark_jobs.connect.base.connector_settings import (
 from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.base.states import State, StateListener, TargetState, TaskId
 from spark_jobs.connect.stores.offsets import ConnectorOffsets, OffsetStore
-from spark_jobs.connect.worker.chain import build_converters, build_steps
+from spark_jobs.connect.worker.chain import build_converters, build_steps, with_converters
 from spark_jobs.connect.worker.clients import Clients
-from spark_jobs.connect.worker.dead_letters import DeadLetters, TopicCreation
+from spark_jobs.connect.worker.dead_letters import DeadLetters, TopicCreation, create_topic
 from spark_jobs.connect.worker.failures import Failures
+from spark_jobs.connect.worker.job_task import RunningJobTask
 from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.settings import WorkerSettings
 from spark_jobs.connect.worker.sink_task import RunningSinkTask, SinkChain
@@ -51,6 +61,8 @@ logger = logging.getLogger("org.apache.kafka.connect.runtime.Worker")
 
 Config = Mapping[str, str]
 STOP_POLL_S: Final = 0.01
+JOB_STOP_SHARE: Final = 0.8
+"""Of the time that tasks have to end: after it, a job is killed."""
 
 
 class ConnectorEvents(Protocol):
@@ -284,9 +296,33 @@ class Worker:
     def _new_task(self, task_id: TaskId, connector_config: Config, config: Config, target: TargetState) -> RunningTask:
         connector = self._plugins.connector(connector_config[CONNECTOR_CLASS])
         own = {**config, NAME: task_id.connector}
-        if issubclass(connector, SourceConnector):
-            return self._new_source_task(task_id, connector.task(), connector_config, own, target)
-        return self._new_sink_task(task_id, cast(SinkTask, connector.task()), connector_config, own, target)
+        task = connector.task()
+        if isinstance(task, JobTask):
+            return self._new_job_task(task_id, task, connector_config, own, target)
+        if isinstance(task, SourceTask):
+            return self._new_source_task(task_id, task, connector_config, own, target)
+        return self._new_sink_task(task_id, task, connector_config, own, target)
+
+    def _new_job_task(
+        self, task_id: TaskId, task: JobTask, connector_config: Config, config: Config, target: TargetState
+    ) -> RunningJobTask:
+        is_sink = issubclass(self._plugins.connector(connector_config[CONNECTOR_CLASS]), SinkConnector)
+        if is_sink:
+            parsed = SINK_SETTINGS.parse(connector_config)
+            if letters := parsed[DEAD_LETTERS]:
+                admin = self._clients.admin_settings(connector_config)
+                create_topic(admin, letters, 1, parsed[DEAD_LETTERS_REPLICATION], {})
+        task.context = JobTaskContext(
+            task_id, self._clients.job_settings(connector_config, is_consumer=is_sink), self._settings.given
+        )
+        return RunningJobTask(
+            task_id,
+            self._listener,
+            target,
+            task=task,
+            config=with_converters(config, self._settings.given),
+            stop_timeout_s=self._graceful_s * JOB_STOP_SHARE,
+        )
 
     def _failures(self, task_id: TaskId, parsed: Mapping[str, Any], stopping: threading.Event, **more: Any) -> Failures:
         return Failures(parsed, connector=task_id.connector, task=task_id.task, stopping=stopping, **more)
