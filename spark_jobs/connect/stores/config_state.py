@@ -64,9 +64,12 @@ NOTHING: Final = Changes()
 
 @dataclass(frozen=True)
 class ConfigState:
-    """The configurations at an offset of the topic, -1 before the first record. Never changes."""
+    """The configurations before an offset of the topic: that of the next record, as workers name it to each other.
 
-    offset: int = -1
+    Never changes.
+    """
+
+    offset: int = 0
     connectors: Mapping[str, Config] = field(default_factory=dict)
     targets: Mapping[str, TargetState] = field(default_factory=dict)
     tasks: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
@@ -90,7 +93,7 @@ class ConfigState:
 
     def after(self, key: str, value: Any, offset: int) -> tuple[ConfigState, Changes]:
         """Return the state behind a record, and what it has changed. Raises ValueError for an invalid record."""
-        moved = replace(self, offset=offset)
+        moved = replace(self, offset=offset + 1)
         for prefix, apply in _RECORDS.items():
             if key.startswith(prefix):
                 return apply(moved, key[len(prefix) :], value)

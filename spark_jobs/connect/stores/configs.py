@@ -50,7 +50,7 @@ class MemoryConfigs:
 
     def write(self, records: Iterable[Record]) -> None:
         for key, value in records:
-            self.state, changes = self.state.after(key, value, self.state.offset + 1)
+            self.state, changes = self.state.after(key, value, self.state.offset)
             if changes is not NOTHING:
                 self._on_change(changes)
 

@@ -67,7 +67,8 @@ class TopicLog:
         """
         try:
             partitions = self._create()
-            self._producer = Producer(self._producer_settings)
+            # A key has one partition, whichever worker writes it: Java's select it so.
+            self._producer = Producer({**self._producer_settings, "partitioner": "murmur2_random"})
             self._consumer = Consumer(
                 {
                     **self._consumer_settings,
