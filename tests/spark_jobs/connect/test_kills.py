@@ -1,0 +1,139 @@
+"""Workers of a group that are killed at random while they copy: what arrives is byte-equal to what was there.
+
+Sources send in transactions; the sinks' files are cut at their last flush. Each kill is followed by a new worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.broker import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKERS, KILLS, FILES = 3, 50, 3
+SEED = 43
+SETTINGS = {
+    "group.id": "killed",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "config.storage.topic": "killed-configs",
+    "config.storage.replication.factor": "1",
+    "offset.storage.topic": "killed-offsets",
+    "offset.storage.replication.factor": "1",
+    "status.storage.topic": "killed-status",
+    "status.storage.replication.factor": "1",
+    "session.timeout.ms": "2000",
+    "heartbeat.interval.ms": "300",
+    "offset.flush.interval.ms": "500",
+    "exactly.once.source.support": "enabled",
+    "consumer.isolation.level": "read_committed",
+}
+
+
+class Workers:
+    """Workers of one group on this machine."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self._bootstrap = bootstrap
+        self._folder = folder
+        self._count = 0
+        self.running: dict[int, subprocess.Popen[bytes]] = {}
+        """By the port of the REST interface."""
+
+    def start(self) -> None:
+        port = free_port()
+        self._count += 1
+        file = self._folder / f"worker-{self._count}.properties"
+        settings = {
+            **SETTINGS, "bootstrap.servers": self._bootstrap, "listeners": f"http://127.0.0.1:{port}",
+        }  # fmt: skip
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        command = [sys.executable, "-P", "-m", "spark_jobs.connect.cli.distributed", str(file)]
+        with (self._folder / f"worker-{self._count}.log").open("wb") as log:
+            self.running[port] = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)}
+            )
+
+    def kill(self, port: int) -> None:
+        process = self.running.pop(port)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def request(self, method: str, path: str, content: Any = None) -> Any:
+        """Return what the first worker that answers responds."""
+        body = None if content is None else json.dumps(content).encode()
+        for port in self.running:
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{port}{path}", body, {"Content-Type": "application/json"}, method=method
+            )
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    return json.loads(response.read() or b"null")
+            except OSError:
+                continue
+        return None
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    with BrokerProcess(tmp_path / "broker") as broker:
+        found = Workers(broker.bootstrap, tmp_path)
+        for _ in range(WORKERS):
+            found.start()
+        yield found
+        for port in list(found.running):
+            found.kill(port)
+
+
+@pytest.mark.soak
+def test_files_are_equal_after_fifty_kills(workers: Workers, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    sources = [tmp_path / f"source-{number}.txt" for number in range(FILES)]
+    sinks = [tmp_path / f"sink-{number}.txt" for number in range(FILES)]
+    for file in sources:
+        file.write_bytes(b"")
+    for number in range(FILES):
+        source = {"connector.class": "FileStreamSource", "file": str(sources[number]), "topic": f"t{number}"}
+        sink = {"connector.class": "FileStreamSink", "file": str(sinks[number]), "topics": f"t{number}"}
+        for name, config in ((f"source-{number}", source), (f"sink-{number}", sink)):
+            wait_until(partial(workers.request, "PUT", f"/connectors/{name}/config", config))
+    line = 0
+    sizes = set()
+    for _ in range(KILLS):
+        for file in sources:
+            with file.open("ab") as target:
+                for _ in range(2_000):
+                    target.write(b"%08d %s\n" % (line, b"x" * chance.randrange(100)))
+                    line += 1
+        time.sleep(chance.uniform(0, 4))
+        sizes.add(sinks[0].stat().st_size if sinks[0].exists() else 0)
+        workers.kill(chance.choice(list(workers.running)))
+        workers.start()
+
+    def is_copied() -> bool:
+        return all(
+            sink.exists() and sink.stat().st_size >= source.stat().st_size
+            for source, sink in zip(sources, sinks, strict=True)
+        )
+
+    wait_until(is_copied, "the sinks have everything", timeout_s=120)
+    assert [file.read_bytes() for file in sinks] == [file.read_bytes() for file in sources]
+    assert len(sizes) > KILLS / 10, "the workers were killed while they copied"
+    statuses = workers.request("GET", "/connectors?expand=status")
+    failed = [name for name, each in statuses.items() for task in each["status"]["tasks"] if task["state"] == "FAILED"]
+    assert not failed
