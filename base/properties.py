@@ -27,9 +27,17 @@ def load(path: str | Path) -> dict[str, str]:
     return parse(_text_of(path))
 
 
+def parse_bytes(data: bytes) -> dict[str, str]:
+    """Return the properties in the content of a file. Raises ValueError for an invalid \\u escape."""
+    return parse(_decoded(data))
+
+
 def _text_of(path: str | Path) -> str:
     with open(path, "rb") as file:
-        data = file.read()
+        return _decoded(file.read())
+
+
+def _decoded(data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
