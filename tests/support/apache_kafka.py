@@ -48,6 +48,15 @@ LOGGING = Path(__file__).with_name("log4j.properties")
 Libraries = tuple[str, Sequence[Library]]
 """The name of a set and what it is made for."""
 _BROKER: Libraries = (f"apache-kafka-{VERSION}", LIBRARIES)
+_MIRROR_MAKER: Libraries = (
+    f"connect-mirror-{VERSION}",
+    (
+        Library("org.apache.kafka", "connect-mirror", VERSION),
+        Library("org.apache.kafka", "connect-mirror-client", VERSION),
+        LOGGING_LIBRARY,
+    ),
+)
+_FILE_CONNECTORS: Libraries = (f"connect-file-{VERSION}", (Library("org.apache.kafka", "connect-file", VERSION),))
 
 
 def _clients(version: str) -> Libraries:
@@ -65,7 +74,9 @@ def _streams(version: str) -> Libraries:
 
 def library_sets() -> dict[str, Sequence[Library]]:
     """Return every set of libraries that this module fetches."""
-    return dict([_BROKER, *map(_clients, CLIENT_VERSIONS), *map(_streams, STREAMS_VERSIONS)])
+    return dict(
+        [_BROKER, *map(_clients, CLIENT_VERSIONS), *map(_streams, STREAMS_VERSIONS), _MIRROR_MAKER, _FILE_CONNECTORS]
+    )
 
 
 def jars() -> Path:
@@ -81,6 +92,27 @@ def client_jars(version: str) -> Path:
 def streams_jars(version: str) -> Path:
     """The folder with Kafka Streams of one of `STREAMS_VERSIONS`."""
     return fetch(*_streams(version))
+
+
+def mirror_maker_jars() -> Path:
+    """The folder of MirrorMaker 2's jars, with its clients and the worker that it contains."""
+    return fetch(*_MIRROR_MAKER)
+
+
+def file_connectors_jar() -> Path:
+    """The jar of Connect's file connectors, which a worker finds by its `plugin.path`."""
+    return fetch(*_FILE_CONNECTORS) / f"connect-file-{VERSION}.jar"
+
+
+def mirror_maker_command(*arguments: str) -> list[str]:
+    """The command line of `connect-mirror-maker`."""
+    main = "org.apache.kafka.connect.mirror.MirrorMaker"
+    return _command([mirror_maker_jars() / "*"], main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+
+
+def mirror_client_command(source: Path, *arguments: str) -> list[str]:
+    """The command line of a program, a single `.java` file, that uses MirrorMaker 2's clients."""
+    return _program_command(mirror_maker_jars(), source, arguments)
 
 
 def client_command(version: str, source: Path, *arguments: str) -> list[str]:
