@@ -1,7 +1,7 @@
 """Copies the ACLs of topics to the target, with MirrorMaker 2's rules.
 
-Copied are ACLs of single topics that are mirrored, under the topic's name at the target. Permission to write is not,
-because only the mirror writes there; `All` becomes `Read`. What is removed at the source stays at the target.
+Copied are ACLs of single topics that are mirrored, under the topic's name at the target. What is removed at the source
+stays at the target. Must not know which operations are copied (`spark_jobs.connect.mirror.acls`).
 """
 
 import logging
@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from spark_jobs.connect.mirror.acls import mirrored_operation
 from spark_jobs.mirroring.naming import TopicNames
 from spark_jobs.skeleton.errors import JobError
 
@@ -31,14 +32,12 @@ _OF_TOPICS = AclBindingFilter(
 def translated(acls: Iterable[AclBinding], names: TopicNames) -> Iterator[AclBinding]:
     """Yield the ACLs of the target."""
     for acl in acls:
-        is_allowed = acl.permission_type == AclPermissionType.ALLOW
-        if not names.includes(acl.name) or (is_allowed and acl.operation == AclOperation.WRITE):
-            continue
-        operation = AclOperation.READ if is_allowed and acl.operation == AclOperation.ALL else acl.operation
-        yield AclBinding(
-            acl.restype, names.target(acl.name), acl.resource_pattern_type, acl.principal, acl.host, operation,
-            acl.permission_type,
-        )  # fmt: skip
+        operation = mirrored_operation(acl.operation.value, acl.permission_type.value)
+        if operation is not None and names.includes(acl.name):
+            yield AclBinding(
+                acl.restype, names.target(acl.name), acl.resource_pattern_type, acl.principal, acl.host,
+                AclOperation(operation), acl.permission_type,
+            )  # fmt: skip
 
 
 def sync_acls(source: Mapping[str, str], target: Mapping[str, str], names: TopicNames) -> int:

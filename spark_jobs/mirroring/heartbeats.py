@@ -1,30 +1,29 @@
 """Signs of life of a mirror: heartbeats as MirrorMaker 2 writes them, and canaries that measure the delay.
 
-A heartbeat is a record of the compacted topic `heartbeats` at the target. Its key names both clusters and its value has
-a time; MirrorMaker 2 and its clients read them. A canary is a record of a topic at the source, which is mirrored like
-any other; its value is the time at which it was sent.
+A heartbeat is a record of the compacted topic `heartbeats` at the target, which MirrorMaker 2 and its clients read
+(`spark_jobs.connect.mirror.formats` has its format). A canary is a record of a topic at the source, which is mirrored
+like any other; its value is the time at which it was sent.
 """
 
 import logging
-import struct
 import time
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from spark_jobs.connect.mirror.formats import Heartbeat
 from spark_jobs.skeleton.repeating import Repeater
 
 _LOG = logging.getLogger(__name__)
-_VERSION = 0  # of the value
 _FLUSH_TIMEOUT_S = 5
 
 Record = tuple[bytes, bytes]
 
 
 def heartbeat(source_alias: str, target_alias: str, now_ms: int) -> Record:
-    """Return key and value: strings with their length in two bytes; the version in two bytes and the time in eight."""
-    key = b"".join(struct.pack(">h", len(name)) + name for name in (source_alias.encode(), target_alias.encode()))
-    return key, struct.pack(">hq", _VERSION, now_ms)
+    """Return key and value of a heartbeat."""
+    beat = Heartbeat(source_alias, target_alias, now_ms)
+    return beat.key(), beat.value()
 
 
 def canary(source_alias: str, target_alias: str, now_ms: int) -> Record:

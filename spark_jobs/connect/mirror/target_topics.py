@@ -19,6 +19,7 @@ from protocol.messages.describe_configs import DescribeConfigsResourceResult
 from protocol.messages.incremental_alter_configs import AlterableConfig
 from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.mirror import policies
+from spark_jobs.connect.mirror.acls import mirrored_operation
 from spark_jobs.connect.mirror.cluster import Acl, Cluster
 from spark_jobs.connect.mirror.connector_settings import (
     DEFAULTS_FROM,
@@ -32,8 +33,6 @@ logger = logging.getLogger("org.apache.kafka.connect.mirror.MirrorSourceConnecto
 _SET, _DELETE = 0, 1
 _OF_TOPIC, _STATIC, _DEFAULT = 1, 4, 5
 """Where the value of a setting comes from."""
-_ALL, _READ, _WRITE = 2, 3, 4
-_ALLOW = 3
 _NO_LEADER: Final = -1
 
 
@@ -187,11 +186,9 @@ class TargetTopics:
     def _wanted_acls(self, at_source: Iterable[Acl]) -> set[Acl]:
         wanted = set()
         for acl in at_source:
-            is_allowed = acl.permission == _ALLOW
-            if (is_allowed and acl.operation == _WRITE) or not self.is_mirrored(acl.topic):
-                continue
-            operation = _READ if is_allowed and acl.operation == _ALL else acl.operation
-            wanted.add(acl._replace(topic=self._remote(acl.topic), operation=operation))
+            operation = mirrored_operation(acl.operation, acl.permission)
+            if operation is not None and self.is_mirrored(acl.topic):
+                wanted.add(acl._replace(topic=self._remote(acl.topic), operation=operation))
         return wanted
 
     def _create_acls(self, acls: Sequence[Acl]) -> None:
