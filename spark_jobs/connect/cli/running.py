@@ -1,4 +1,4 @@
-"""The life of a worker's process: from its settings to the end by a signal.
+"""The life of a process: from its settings to the end by a signal. A worker has it, and a dedicated MirrorMaker.
 
 Owns the order: the address of the REST interface is taken first, so that a second worker at the same address fails
 before it does anything; connectors start when the herder does, and end before the process does.
@@ -79,33 +79,50 @@ class WorkerProcess:
     def __init__(self, settings: WorkerSettings) -> None:
         """Raises ConfigError."""
         self._sockets = Sockets(listeners(settings))
-        host, port = advertised(settings, self._sockets.first)
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        worker_id, self.url = names(settings, self._sockets)
         plugins = Plugins([Path(each) for each in settings["plugin.path"]])
         build = distributed_herder if settings.is_distributed else standalone_herder
-        self._cluster_id = _cluster_id(settings)
-        self.herder: Herder = build(settings, plugins, worker_id=f"{host}:{port}", url=self.url)
+        self._cluster_id = cluster_id(settings)
+        self.herder: Herder = build(settings, plugins, worker_id=worker_id, url=self.url)
         self._rest = RestServer(RestApp(self.herder, lambda: self._cluster_id).application(), self._sockets)
-        self._ended = threading.Event()
 
     def run(self, started: Callable[[Herder], None] = lambda herder: None) -> None:
         """Run until SIGTERM or SIGINT. `started` is called when connectors may be created."""
-        with StopRequest(self._ended.set):
-            try:
-                self.herder.start()
-                self._rest.start()
-                logger.info("REST server listening at %s, advertising URL %s", self._sockets.first, self.url)
-                logger.info("Kafka Connect started")
-                started(self.herder)
-                self._ended.wait()
-            finally:
-                logger.info("Kafka Connect stopping")
-                self.herder.stop()
-                self._rest.stop()
-        logger.info("Kafka Connect stopped")
+
+        def start() -> None:
+            self.herder.start()
+            self._rest.start()
+            logger.info("REST server listening at %s, advertising URL %s", self._sockets.first, self.url)
+            started(self.herder)
+
+        def stop() -> None:
+            self.herder.stop()
+            self._rest.stop()
+
+        run_until_stopped("Kafka Connect", start, stop)
 
 
-def _cluster_id(settings: WorkerSettings) -> str | None:
+def run_until_stopped(name: str, start: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Start, wait for SIGTERM or SIGINT, and stop, which has to be possible after a `start` that has failed."""
+    ended = threading.Event()
+    with StopRequest(ended.set):
+        try:
+            start()
+            logger.info("%s started", name)
+            ended.wait()
+        finally:
+            logger.info("%s stopping", name)
+            stop()
+    logger.info("%s stopped", name)
+
+
+def names(settings: WorkerSettings, sockets: Sockets) -> tuple[str, str]:
+    """Return the id of a worker, HOST:PORT, and the address of its REST interface."""
+    host, port = advertised(settings, sockets.first)
+    return f"{host}:{port}", f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def cluster_id(settings: WorkerSettings) -> str | None:
     """Return the id of the broker's cluster. Raises ConnectError if no broker is reached."""
     client = settings.client("admin")
     with AdminClient(

@@ -42,7 +42,7 @@ def _create(herder: Herder, files: Sequence[str], configs: Sequence[dict[str, st
     for path, config in zip(files, configs, strict=True):
         name = config.get(NAME, "")
         try:
-            raise_problems(validate(config, herder.settings.given, herder.plugins, is_exactly_once=False))
+            raise_problems(validate(config, herder.settings, herder.plugins))
             herder.submit(partial(herder.put_connector, name, config, replaces=False)).result()
         except ConnectError as error:
             raise ConfigError(f"Failed to create the connector of {path}: {error}") from error

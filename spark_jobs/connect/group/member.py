@@ -348,7 +348,6 @@ class Member:
             return
         request = LeaveGroupRequest(
             group_id=self._settings.group_id,
-            member_id=self.member_id,
             members=[MemberIdentity(member_id=self.member_id, reason="the worker stops")],
         )
         try:

@@ -37,8 +37,16 @@ def standalone_herder(settings: WorkerSettings, plugins: Plugins, *, worker_id: 
     )
 
 
-def distributed_herder(settings: WorkerSettings, plugins: Plugins, *, worker_id: str, url: str) -> Herder:
-    """Raises ConfigError for settings of clients that are invalid."""
+def distributed_herder(
+    settings: WorkerSettings,
+    plugins: Plugins,
+    *,
+    worker_id: str,
+    url: str,
+    namespace: str = "",
+    on_lead: Callable[[Herder], None] = lambda herder: None,
+) -> Herder:
+    """See `Herder` for the arguments. Raises ConfigError for settings of clients that are invalid."""
     try:
         bootstrap = parse_bootstrap(settings["bootstrap.servers"])
         security = client_security(settings.client("admin"))
@@ -67,6 +75,8 @@ def distributed_herder(settings: WorkerSettings, plugins: Plugins, *, worker_id:
         states=TopicStates(_new_log(settings, "status", partitions=settings["status.storage.partitions"])),
         offsets=TopicOffsets(_new_log(settings, "offset", partitions=settings["offset.storage.partitions"])),
         new_group=new_group,
+        namespace=namespace,
+        on_lead=on_lead,
     )
 
 

@@ -53,7 +53,10 @@ logger = logging.getLogger("org.apache.kafka.connect.runtime.AbstractHerder")
 T = TypeVar("T")
 Config = Mapping[str, str]
 
+NO_URL: Final = "NOTUSED"
+"""The address, as Kafka has it, of a worker without a REST interface."""
 RETRY_S: Final = 0.25
+RETRY_MAX_S: Final = 5.0
 STOP_S: Final = 5.0
 KEY_BYTES: Final = 32
 KEY_ALGORITHM: Final = "HmacSHA256"
@@ -91,8 +94,16 @@ class Herder:
         states: StateStore,
         offsets: OffsetStore,
         new_group: Callable[[Herder], Group],
+        namespace: str = "",
+        on_lead: Callable[[Herder], None] = lambda herder: None,
     ) -> None:
-        """`worker_id` is HOST:PORT of the REST interface, by which states name a worker."""
+        """
+        Args:
+            worker_id: HOST:PORT of the REST interface, by which states name a worker.
+            url: the address of the REST interface, NO_URL without one.
+            namespace: the beginning of the paths that only workers of the same group use.
+            on_lead: called in the deciding thread when this worker has become the leader. Raises nothing.
+        """
         self.settings = settings
         self.plugins = plugins
         self.worker_id = worker_id
@@ -107,6 +118,8 @@ class Herder:
         self._work = NO_WORK
         """What this worker has to run."""
         self._group = new_group(self)
+        self._namespace = namespace
+        self._on_lead = on_lead
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="herder", daemon=True)
         # Requests to other workers wait for these: the herder itself does not.
@@ -306,6 +319,7 @@ class Herder:
     def _rebalanced(self, found: Round) -> None:
         if self._stopping.is_set():
             return
+        led = self.is_leader
         self._generation, self.leader_url, self.is_leader = found.generation, found.leader_url, found.is_leader
         logger.info(
             "generation %d: this worker %s; it gets %d connectors and %d tasks, and stops %d and %d",
@@ -323,6 +337,8 @@ class Herder:
         self._start(found.assigned)
         if self.is_leader:
             self._renew_session_key()
+            if not led:
+                self._on_lead(self)
 
     def _lost(self) -> None:
         self.is_leader, self.leader_url = False, ""
@@ -367,18 +383,15 @@ class Herder:
     def _fence_then_start(self, task: TaskId) -> None:
         """Start a task when the leader has fenced those that had the connector's work before."""
 
-        def send() -> None:
-            while not self._stopping.is_set() and task in self._work.tasks:
-                try:
-                    self._to_leader("PUT", task.connector, "fence", None, lambda: self.fence(task.connector))
-                except ConnectError as error:
-                    logger.warning("the tasks of %s are not fenced yet: %s", task.connector, error)
-                    self._stopping.wait(RETRY_S)
-                else:
-                    self._post(lambda: self._start_fenced(task))
-                    return
+        def fence() -> None:
+            self._to_leader("PUT", task.connector, "fence", None, lambda: self.fence(task.connector))
+            self._post(lambda: self._start_fenced(task))
 
-        self._senders.submit(send)
+        self._senders.submit(
+            lambda: self._repeat(
+                fence, lambda: task in self._work.tasks, f"the tasks of {task.connector} are not fenced yet"
+            )
+        )
 
     def _start_fenced(self, task: TaskId) -> None:
         self.configs.refresh()
@@ -471,12 +484,23 @@ class Herder:
             self._senders.submit(lambda: self._send_tasks(connector, configs))
 
     def _send_tasks(self, connector: str, configs: list[dict[str, str]]) -> None:
-        while not self._stopping.is_set() and connector in self._work.connectors:
+        def send() -> None:
+            self._to_leader("POST", connector, "tasks", configs, lambda: self.put_task_configs(connector, configs))
+
+        self._repeat(
+            send, lambda: connector in self._work.connectors, f"the leader does not take the tasks of {connector} yet"
+        )
+
+    def _repeat(self, send: Callable[[], None], is_wanted: Callable[[], bool], failure: str) -> None:
+        """Send a request until it succeeds, with longer and longer pauses, unless it is not wanted any more."""
+        pause_s = RETRY_S
+        while not self._stopping.is_set() and is_wanted():
             try:
-                self._to_leader("POST", connector, "tasks", configs, lambda: self.put_task_configs(connector, configs))
+                send()
             except ConnectError as error:
-                logger.warning("the leader does not take the tasks of %s yet: %s", connector, error)
-                self._stopping.wait(RETRY_S)
+                logger.warning("%s: %s", failure, error)
+                self._stopping.wait(pause_s)
+                pause_s = min(2 * pause_s, RETRY_MAX_S)
             else:
                 return
 
@@ -487,7 +511,11 @@ class Herder:
             return
         if not self.leader_url:
             raise ConnectError("there is no leader at the moment")
-        path = forwarding.connector_path(connector, what)
+        if NO_URL in (self.url, self.leader_url):
+            raise ConnectError(
+                "another process leads, and cannot be reached: set dedicated.mode.enable.internal.rest=true for each"
+            )
+        path = f"{self._namespace}{forwarding.connector_path(connector, what)}"
         key = self.configs.state.session_key if self.uses_signatures else None
         forwarding.send_internal(self.leader_url, method, path, content, key)
 

@@ -96,7 +96,7 @@ class OffsetChanges:
         config = self._herder.configs.state.connectors.get(name)
         if config is None:
             raise NotFoundError(f"Connector {name} not found")
-        return config
+        return self._herder.settings.providers.resolved(config)
 
     def _stopped_config(self, name: str) -> Mapping[str, str]:
         config = self._config(name)

@@ -26,15 +26,19 @@ from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance
 from spark_jobs.connect.base.errors import ConfigError
 from spark_jobs.connect.worker.chain import NEGATE, PREDICATE, TYPE, build_converters, build_steps, with_converters
 from spark_jobs.connect.worker.plugins import Plugins
+from spark_jobs.connect.worker.providers import masked
+from spark_jobs.connect.worker.settings import WorkerSettings
 
 
-def validate(
-    given: Mapping[str, str | None], worker: Mapping[str, str], plugins: Plugins, *, is_exactly_once: bool
-) -> dict[str, Any]:
-    """Return values, definitions and errors. Raises ConfigError without a known class of a connector."""
-    config = with_current_names({key: value for key, value in given.items() if value is not None})
-    if not config.get(CONNECTOR_CLASS):
-        raise ConfigError(f"Connector config {_shown(config)} contains no connector type")
+def validate(given: Mapping[str, str | None], settings: WorkerSettings, plugins: Plugins) -> dict[str, Any]:
+    """Return values, definitions and errors, with references to config providers where `given` has them.
+
+    Raises ConfigError without a known class of a connector, and for a reference that cannot be resolved.
+    """
+    stored = with_current_names({key: value for key, value in given.items() if value is not None})
+    if not stored.get(CONNECTOR_CLASS):
+        raise ConfigError(f"Connector config {_shown(stored)} contains no connector type")
+    config = settings.providers.resolved(stored)
     connector_class = plugins.connector(config[CONNECTOR_CLASS])
     common = SINK_SETTINGS if issubclass(connector_class, SinkConnector) else SOURCE_SETTINGS
     definition = common + connector_class.definition + Definition(_of_plugins(config, plugins))
@@ -45,22 +49,22 @@ def validate(
         errors.setdefault(name, []).append(str(error))
 
     if not errors:
-        _check_together(connector_class, config, problems.values, worker, plugins, is_exactly_once, add)
-    return _result(connector_class, definition, config, errors)
+        _check_together(connector_class, config, problems.values, settings, plugins, add)
+    shown = {name: [masked(stored, config, text) for text in texts] for name, texts in errors.items()}
+    return _result(connector_class, definition, stored, shown)
 
 
 def _check_together(
     connector_class: type[Connector],
     config: Mapping[str, str],
     parsed: Mapping[str, Any],
-    worker: Mapping[str, str],
+    settings: WorkerSettings,
     plugins: Plugins,
-    is_exactly_once: bool,
     add: Any,
 ) -> None:
     """Report errors of settings that depend on each other, and those that only their classes know."""
     try:
-        build_converters(config, worker, plugins)
+        build_converters(config, settings.given, plugins)
     except Exception as error:  # of a converter's code
         add(VALUE_CONVERTER if config.get(VALUE_CONVERTER) else KEY_CONVERTER, error)
     try:
@@ -72,10 +76,10 @@ def _check_together(
             check_topics(parsed)
         except ConfigError as error:
             add("topics", error)
-    elif is_exactly_once:
+    elif settings.exactly_once:
         _check_exactly_once(connector_class(), config, parsed, add)
     try:
-        own = connector_class().validate(with_converters(config, worker))
+        own = connector_class().validate(with_converters(config, settings.given))
     except Exception as error:
         raise ConfigError(f"The connector {connector_class.__qualname__} cannot check its settings: {error}") from error
     for name, texts in own.items():

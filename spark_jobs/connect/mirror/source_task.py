@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from base.topic_partition import TopicPartition, partition_name
@@ -48,6 +49,7 @@ BACKOFF_MS: Final = 10
 _BATCH_SIZE: Final = 5_000
 _POLL_S: Final = 0.1
 _FLUSH_S: Final = 5.0
+_LEADERS_S: Final = 1.0
 _WITHOUT_TIMESTAMP: Final = 0
 _NO_LEADER: Final = -1
 
@@ -96,7 +98,9 @@ class MirrorSourceTask(SourceTask):
                 },
                 logger=logger,
             )
-            self._consumer.assign(self._positions(consumer["auto.offset.reset"]))
+            positions = self._positions(consumer["auto.offset.reset"])
+            self._find_leaders(self._consumer)
+            self._consumer.assign(positions)
         except library.KafkaException as error:
             raise ConnectError(f"the consumer of {settings.source_alias}: {error.args[0].str()}") from error
         logger.info(
@@ -134,6 +138,12 @@ class MirrorSourceTask(SourceTask):
                 self._consumer = None
         if self._syncs is not None:
             self._syncs.flush()
+
+    @staticmethod
+    def _find_leaders(consumer: library.Consumer) -> None:
+        """Ask for leaders: an assignment of partitions whose leader is not known begins half a second later."""
+        with suppress(library.KafkaException):  # the timer tries it again
+            consumer.list_topics(timeout=_LEADERS_S)
 
     def _positions(self, reset: str) -> list[library.TopicPartition]:
         """Return where to begin in each partition. Raises ConnectError if nothing says where."""

@@ -44,7 +44,6 @@ class TopicReader(Generic[T]):
                 {**settings, "enable.partition.eof": True, "topic.metadata.refresh.interval.ms": REFRESH_MS},
                 logger=logger,
             )
-            self._consumer.assign([library.TopicPartition(topic, 0, library.OFFSET_BEGINNING)])
         except library.KafkaException as error:
             raise ConnectError(f"{topic} cannot be read: {error.args[0].str()}") from error
 
@@ -54,7 +53,9 @@ class TopicReader(Generic[T]):
         Raises ConnectError if the topic may not be read, or its end is not reached in time.
         """
         give_up_s = time.monotonic() + timeout_s
-        if not self._exists(timeout_s):
+        exists = self._exists(timeout_s)
+        self._consumer.assign([library.TopicPartition(self.topic, 0, library.OFFSET_BEGINNING)])
+        if not exists:
             return
         while time.monotonic() < give_up_s:
             message = self._consumer.poll(_POLL_S)
@@ -89,7 +90,7 @@ class TopicReader(Generic[T]):
             logger.warning("the record of %s at offset %s is ignored: %s", self.topic, message.offset(), error)
 
     def _exists(self, timeout_s: float) -> bool:
-        """Raises ConnectError. Also makes the consumer look for the leader now, not only at its next timer."""
+        """Raises ConnectError. An assignment of a topic whose leader is known needs no timer of the library."""
         try:
             found = self._consumer.list_topics(self.topic, timeout_s).topics[self.topic]
         except library.KafkaException as error:

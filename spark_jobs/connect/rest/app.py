@@ -100,6 +100,13 @@ class RestApp:
             app.router.add_route(method, path, handler)
         return app
 
+    def internal_application(self) -> web.Application:
+        """Return what only workers of the same group use."""
+        app = web.Application(client_max_size=BODY_MAX, middlewares=[self._answer_errors])
+        app.router.add_post("/connectors/{connector}/tasks", self._put_tasks)
+        app.router.add_put("/connectors/{connector}/fence", self._fence)
+        return app
+
     # The worker
 
     async def _root(self, _request: web.Request) -> web.Response:
@@ -186,8 +193,7 @@ class RestApp:
         return await self._decided(lambda: self._herder.put_connector(name, whole, replaces=replaces, target=target))
 
     def _validated(self, config: Mapping[str, str | None]) -> dict[str, Any]:
-        settings = self._herder.settings
-        return validate(config, settings.given, self._herder.plugins, is_exactly_once=settings.exactly_once)
+        return validate(config, self._herder.settings, self._herder.plugins)
 
     async def _connector(self, request: web.Request) -> web.Response:
         return _json(self._queries.connector(request.match_info["connector"]))

@@ -66,10 +66,10 @@ class OffsetTable:
 
     def read(self, key: bytes | None, value: bytes | None) -> None:
         """Take a stored record. Raises ValueError for one that is not an offset."""
-        connector, partition = json.loads(key or b"")
+        connector, partition, offset = _parsed(key, value)
         canonical = _canonical(connector, partition)
         with self._lock:
-            if value is None:
+            if value is None or offset is None:
                 self._entries.pop(canonical, None)
                 self._connectors.get(connector, set()).discard(canonical)
             else:
@@ -98,6 +98,18 @@ class OffsetTable:
         with self._lock:
             known = self._entries.get(_canonical(connector, partition))
         return known[0] if known is not None else encoded([connector, partition]) or b""
+
+
+def _parsed(key: bytes | None, value: bytes | None) -> tuple[str, Partition, Offset | None]:
+    """Return connector, source partition and offset of a stored record. Raises ValueError."""
+    try:
+        found, offset = json.loads(key or b""), None if value is None else json.loads(value)
+    except RecursionError as error:
+        raise ValueError(f"the JSON of {key!r:.100} is nested too deeply") from error
+    match found, offset:
+        case [str(connector), dict(partition)], None | dict():
+            return connector, partition, offset
+    raise ValueError(f'expected ["CONNECTOR",{{..}}] and a JSON object, found {key!r:.100} and {value!r:.100}')
 
 
 def _canonical(connector: str, partition: Partition) -> str:
@@ -216,5 +228,6 @@ class ConnectorOffsets:
             raise ConnectError("offsets in a file cannot be part of a transaction")
         return [(topic, key, value) for key, value in self._store.messages(self._connector, offsets)]
 
-    def written(self, _offsets: Offsets) -> None:
-        """The topic is read: what a transaction has written arrives there."""
+    def refresh(self) -> None:
+        """Read what other workers have stored. Raises ConnectError if that takes too long."""
+        self._store.refresh()

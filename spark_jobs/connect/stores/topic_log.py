@@ -79,6 +79,8 @@ class TopicLog:
                     "fetch.wait.max.ms": 100,
                 }
             )
+            # An assignment of partitions whose leader is not known begins half a second later.
+            self._consumer.list_topics(self.topic, REQUEST_TIMEOUT_S)
             self._positions = dict.fromkeys(range(partitions), 0)
             self._consumer.assign([TopicPartition(self.topic, each, OFFSET_BEGINNING) for each in self._positions])
         except KafkaException as error:

@@ -27,6 +27,10 @@ TRANSACTIONAL: Final = {
     "max.in.flight.requests.per.connection": "5",
 }
 CONSUMER_DEFAULTS: Final = {"auto.offset.reset": "earliest"}
+# The partitioner selects the same partition for a key as Java's producer; the queue has the size of its buffer.
+PRODUCER_QUEUE: Final = {"partitioner": "murmur2_random", "queue.buffering.max.messages": 20_000}
+CONSUMER_QUEUE: Final = {"fetch.queue.backoff.ms": 10, "queued.max.messages.kbytes": 2_048}
+"""How far the library reads ahead: less than its default, and without a pause of a second when it has read enough."""
 PRINCIPAL_SETTINGS: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "security.protocol"})
 """What a connector may override with the policy 'Principal'."""
 
@@ -58,7 +62,7 @@ class Clients:
             **self.overrides(config, CONSUMER_OVERRIDE),
             "enable.auto.commit": "false",
         }
-        return library.Consumer(for_library(settings, is_consumer=True))
+        return library.Consumer({**for_library(settings, is_consumer=True), **CONSUMER_QUEUE})
 
     def _session(self) -> dict[str, str]:
         """Return how long the partitions of a dead worker wait: as long as its tasks do."""
@@ -101,8 +105,7 @@ class Clients:
             **self.overrides(config, PRODUCER_OVERRIDE),
             **last,
         }
-        # The partitioner that selects the same partition for a key as Java's producer.
-        return library.Producer({**for_library(settings, is_consumer=False), "partitioner": "murmur2_random"})
+        return library.Producer({**for_library(settings, is_consumer=False), **PRODUCER_QUEUE})
 
 
 def transactional_id(group_id: str, task: TaskId) -> str:

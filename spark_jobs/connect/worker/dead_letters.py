@@ -6,6 +6,7 @@ Owns both uses of the broker beside records and offsets. Must not know why a rec
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from tools.client import client_library as library
 logger = logging.getLogger("org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter")
 
 TIMEOUT_S: Final = 30.0
+FULL_QUEUE_S: Final = 0.1
 
 
 def create_topic(
@@ -53,7 +55,7 @@ class TopicCreation:
         self._partitions = parsed[CREATION_PARTITIONS]
         self._replication_factor = parsed[CREATION_REPLICATION]
         prefix = "topic.creation.default."
-        own = {CREATION_PARTITIONS, CREATION_REPLICATION}
+        own = {CREATION_PARTITIONS, CREATION_REPLICATION, f"{prefix}include", f"{prefix}exclude"}
         self._config = {key: value for key, value in with_prefix(config, prefix).items() if f"{prefix}{key}" not in own}
 
     def prepare(self, topic: str) -> None:
@@ -68,15 +70,21 @@ class DeadLetters:
     def __init__(
         self, producer: library.Producer, client: Mapping[str, Any], parsed: Mapping[str, Any], task: TaskId
     ) -> None:
-        """Create the topic if it is missing. Raises ConnectError."""
         self._producer = producer
+        self._client = client
         self._topic: str = parsed[DEAD_LETTERS]
         self._has_headers: bool = parsed[DEAD_LETTERS_HEADERS]
+        self._replication_factor: int = parsed[DEAD_LETTERS_REPLICATION]
         self._task = task
-        create_topic(client, self._topic, 1, parsed[DEAD_LETTERS_REPLICATION], {})
+        self._failure: str | None = None
+
+    def prepare(self) -> None:
+        """Create the topic if it is missing. Raises ConnectError."""
+        create_topic(self._client, self._topic, 1, self._replication_factor, {})
 
     def send(self, failure: Failure) -> None:
-        """Send a record as it was read."""
+        """Send a record as it was read. Raises ConnectError if the topic does not accept it, or an earlier one."""
+        self._raise_failure()
         message = failure.message
         if message is None:
             logger.error("task %s: the record at %s is no longer available as it was read", self._task, failure.origin)
@@ -84,15 +92,38 @@ class DeadLetters:
         headers = list(message.headers() or [])
         if self._has_headers:
             headers += dead_letter_headers(failure, self._task.connector, self._task.task)
-        self._producer.produce(
-            self._topic, message.value(), message.key(), headers=headers, on_delivery=self._delivered
-        )
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while not self._has_sent(message, headers):
+            self._producer.poll(FULL_QUEUE_S)
+            if time.monotonic() >= deadline_s:
+                raise ConnectError(f"the topic {self._topic} of dead letters acknowledges nothing")
         self._producer.poll(0)
 
+    def _has_sent(self, message: library.Message, headers: list[tuple[str, Any]]) -> bool:
+        """Return False if the producer's queue is full. Raises ConnectError for a record that it refuses."""
+        try:
+            self._producer.produce(
+                self._topic, message.value(), message.key(), headers=headers, on_delivery=self._delivered
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            raise ConnectError(f"the dead letter for {self._topic} cannot be sent: {error.args[0].str()}") from error
+        return True
+
     def flush(self) -> bool:
-        """Wait for acknowledgements: offsets behind a dead letter are committed after it. Return False without all."""
-        return bool(self._producer.flush(TIMEOUT_S) == 0)
+        """Wait for acknowledgements: offsets behind a dead letter are committed after it. Return False without all.
+
+        Raises ConnectError if one was refused.
+        """
+        is_done = bool(self._producer.flush(TIMEOUT_S) == 0)
+        self._raise_failure()
+        return is_done
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise ConnectError(self._failure)
 
     def _delivered(self, error: library.KafkaError | None, _message: library.Message) -> None:
         if error is not None:
-            logger.error("a dead letter of task %s was not acknowledged: %s", self._task, error.str())
+            self._failure = f"a dead letter for topic {self._topic} was not acknowledged: {error.str()}"

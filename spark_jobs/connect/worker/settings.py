@@ -20,6 +20,7 @@ from spark_jobs.connect.base.definitions import (
     not_empty,
     one_of_ignoring_case,
 )
+from spark_jobs.connect.worker.providers import Providers
 from tools.client.client_settings import library_settings
 
 logger = logging.getLogger("org.apache.kafka.connect.runtime.WorkerConfig")
@@ -55,7 +56,7 @@ _COMMON = Definition(
         Setting("access.control.allow.origin", Kind.STRING, "", LOW, "The origin that browsers may send from."),
         Setting("access.control.allow.methods", Kind.STRING, "", LOW, "The methods that browsers may use."),
         Setting("plugin.path", Kind.LIST, [], LOW, "Folders with Python modules of connectors and others."),
-        Setting("spark.master", Kind.STRING, None, LOW, "The Spark cluster of jobs; without it they run on this machine."),
+        Setting("spark.master", Kind.STRING, None, LOW, "The Spark cluster of jobs; without it, this machine."),
         Setting(
             "spark.checkpoint.folder", Kind.STRING, None, LOW,
             "Where jobs keep their progress: a folder, or a URI. A group of workers needs one that all of them reach.",
@@ -126,8 +127,8 @@ _WITHOUT_EFFECT: Final = frozenset(
 _PREFIXES: Final = (
     "producer.", "consumer.", "admin.", "internal.", "key.converter.", "value.converter.", "header.converter.",
     "config.storage.", "offset.storage.", "status.storage.", "config.providers", "listeners.https.", "ssl.", "sasl.",
-    "security.", "spark.conf.", "metrics.", "metric.", "rest.", "response.http.", "inter.worker.", "socket.", "reconnect.", "retry.",
-    "request.timeout.ms", "metadata.", "connections.max.idle.ms", "client.dns.lookup",
+    "security.", "spark.conf.", "metrics.", "metric.", "rest.", "response.http.", "inter.worker.", "socket.",
+    "reconnect.", "retry.", "request.timeout.ms", "metadata.", "connections.max.idle.ms", "client.dns.lookup",
 )  # fmt: skip
 
 SECRET_WORDS: Final = ("password", "secret", "jaas", "token", "credential", "passwd")
@@ -137,7 +138,9 @@ class WorkerSettings:
     """The settings of one worker, given and parsed."""
 
     def __init__(self, given: Mapping[str, str], *, is_distributed: bool) -> None:
-        """Raises ConfigError for a missing or invalid setting."""
+        """Raises ConfigError for a missing or invalid setting. References in `given` are resolved."""
+        self.providers = Providers(given)
+        given = self.providers.resolved(given)
         self.given = {"header.converter": HEADER_CONVERTER, **given}
         self.is_distributed = is_distributed
         definition = DISTRIBUTED if is_distributed else STANDALONE

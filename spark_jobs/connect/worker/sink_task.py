@@ -14,7 +14,7 @@ from typing import Final
 
 from base.topic_partition import TopicPartition
 from spark_jobs.connect.base.api import Offsets, SinkTask
-from spark_jobs.connect.base.errors import RetriableError
+from spark_jobs.connect.base.errors import ConnectError, RetriableError
 from spark_jobs.connect.base.records import Headers, SinkRecord
 from spark_jobs.connect.base.states import State, StateListener, TargetState, TaskId
 from spark_jobs.connect.worker import chain
@@ -31,9 +31,21 @@ POLL_S: Final = 0.2
 RETRY_S: Final = 3.0
 """How long a sink that raised RetriableError waits, unless it says otherwise."""
 WITHOUT_TIMESTAMP: Final = 0
+KEPT_MAX: Final = 20_000
+"""Of records as they were read: so many are kept for dead letters before offsets are committed."""
 
 # The group has moved on: the member that has the partitions now commits itself.
 _REBALANCED: Final = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_STATE"})
+_FINAL: Final = frozenset(
+    {
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "UNSUPPORTED_VERSION",
+        "INVALID_GROUP_ID",
+        "_AUTO_OFFSET_RESET",
+    }
+)
+"""Errors of the consumer that do not end by themselves: a user has to act."""
 
 
 class SinkChain:
@@ -162,6 +174,8 @@ class RunningSinkTask(RunningTask):
         task.context = self._context
         self._delivered: dict[TopicPartition, int] = {}
         """Behind the last record of each partition that the task has."""
+        self._confirmed: dict[TopicPartition, int] = {}
+        """Where reading begins again when the task could not write what it had taken."""
         self._committed_s = time.monotonic()
         self._topics: set[str] = set()
         self._kept: list[library.Message] = []
@@ -174,6 +188,8 @@ class RunningSinkTask(RunningTask):
 
     def execute(self) -> None:
         try:
+            if self._chain.dead_letters is not None:
+                self._chain.dead_letters.prepare()
             self._execute()
         except BaseException:
             self._has_failed = True
@@ -191,8 +207,8 @@ class RunningSinkTask(RunningTask):
 
     def _execute(self) -> None:
         self._consumer = self._new_consumer()
-        self._task.start(self._config)
         self._was_started = True
+        self._task.start(self._config)
         self._consumer.subscribe(
             self._subscription, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
@@ -210,7 +226,8 @@ class RunningSinkTask(RunningTask):
         kept, self._kept = self._kept, []
         records, positions = self._convert(kept or self._poll(POLL_S))
         self._put(records, positions)
-        if self._context.wants_commit or time.monotonic() - self._committed_s >= self._flush_interval_s:
+        is_due = time.monotonic() - self._committed_s >= self._flush_interval_s
+        if is_due or self._context.wants_commit or len(self._context.messages) > KEPT_MAX:
             self._commit()
 
     def _poll(self, timeout_s: float) -> list[library.Message]:
@@ -227,10 +244,10 @@ class RunningSinkTask(RunningTask):
         positions: dict[TopicPartition, int] = {}
         for message in messages:
             if (error := message.error()) is not None:
-                logger.warning("task %s: the consumer reports: %s", self.id, error.str())
+                self._reported(error)
                 continue
             partition = message.topic() or "", message.partition() or 0
-            if partition not in self._context.assigned:
+            if partition not in self._context.assigned or partition in self._context.to_seek:
                 continue
             if partition[0] not in self._topics:
                 self._topics.add(partition[0])
@@ -239,8 +256,15 @@ class RunningSinkTask(RunningTask):
                 records.append(record)
                 if self._chain.dead_letters is not None:
                     self._context.messages[*partition, message.offset() or 0] = message
+            self._confirmed.setdefault(partition, message.offset() or 0)
             positions[partition] = (message.offset() or 0) + 1
         return records, positions
+
+    def _reported(self, error: library.KafkaError) -> None:
+        """Log an error of the consumer. Raises ConnectError for one that does not end by itself."""
+        if error.fatal() or error.name() in _FINAL:
+            raise ConnectError(f"the consumer cannot go on: {error.str()}")
+        logger.warning("task %s: the consumer reports: %s", self.id, error.str())
 
     def _put(self, records: Sequence[SinkRecord], positions: Mapping[TopicPartition, int]) -> None:
         """Deliver records; again after a while, with nothing else between, if the task asks for that.
@@ -277,12 +301,17 @@ class RunningSinkTask(RunningTask):
             self._kept += self._poll(min(left_s, POLL_S))
 
     def _commit(self) -> None:
-        """Commit the offsets that the task confirms."""
+        """Commit the offsets that the task confirms; deliver again what it could not write."""
         self._committed_s = time.monotonic()
         self._context.wants_commit = False
         if not self._delivered:
             return
-        confirmed = self._task.pre_commit(dict(self._delivered))
+        try:
+            confirmed = self._task.pre_commit(dict(self._delivered))
+        except Exception:  # of the connector's code
+            logger.exception("task %s could not write its records, and gets them again", self.id)
+            self._begin_again()
+            return
         if self._chain.dead_letters is not None:
             self._context.messages.clear()
             if not self._chain.dead_letters.flush():
@@ -307,19 +336,26 @@ class RunningSinkTask(RunningTask):
                 logger.warning("task %s: the group has rebalanced before a commit", self.id)
                 return
             logger.error("task %s: the offsets are not committed, and will be later: %s", self.id, failure.str())
+            return
+        self._confirmed.update({(each.topic, each.partition): each.offset for each in offsets})
+
+    def _begin_again(self) -> None:
+        """Deliver the records behind the last commit again."""
+        self._context.messages.clear()
+        wanted = {each: offset for each, offset in self._confirmed.items() if each not in self._context.to_seek}
+        self._context.to_seek.update(wanted)
+        self._delivered.clear()
 
     def _apply_wishes(self) -> None:
         context = self._context
         assert self._consumer is not None
-        for partition, offset in list(context.to_seek.items()):
-            if partition in context.assigned:
-                self._consumer.seek(library.TopicPartition(*partition, offset))
-                self._delivered[partition] = offset
         if self._kept and context.to_seek:
             self._kept = [
                 each for each in self._kept if (each.topic() or "", each.partition() or 0) not in context.to_seek
             ]
-        context.to_seek.clear()
+        for partition, offset in list(context.to_seek.items()):
+            if partition not in context.assigned or self._has_sought(partition, offset):
+                del context.to_seek[partition]
         if wanted := context.to_pause & context.assigned:
             context.paused |= wanted
             self._consumer.pause([library.TopicPartition(*each) for each in wanted])
@@ -329,6 +365,18 @@ class RunningSinkTask(RunningTask):
                 self._consumer.resume([library.TopicPartition(*each) for each in wanted])
         context.to_pause.clear()
         context.to_resume.clear()
+
+    def _has_sought(self, partition: TopicPartition, offset: int) -> bool:
+        """Return False if the consumer does not read the partition yet: it is tried again."""
+        assert self._consumer is not None
+        try:
+            self._consumer.seek(library.TopicPartition(*partition, offset))
+        except library.KafkaException as error:
+            if error.args[0].name() != "_STATE":
+                raise
+            return False
+        self._delivered[partition] = self._confirmed[partition] = offset
+        return True
 
     def _pause_all(self, paused: bool) -> None:
         """Pause all partitions, or let those go on that the task has not paused itself."""
@@ -348,6 +396,7 @@ class RunningSinkTask(RunningTask):
             chosen = {each: self._context.to_seek.pop(each) for each in found if each in self._context.to_seek}
             if chosen:
                 self._delivered.update(chosen)
+                self._confirmed.update(chosen)
                 consumer.assign(
                     [
                         library.TopicPartition(each.topic, each.partition, chosen[key]) if key in chosen else each
@@ -375,6 +424,8 @@ class RunningSinkTask(RunningTask):
             self._context.assigned.discard(each)
             self._context.paused.discard(each)
             self._delivered.pop(each, None)
+            self._confirmed.pop(each, None)
+            self._context.to_seek.pop(each, None)
 
     def _kept_failure(self) -> _KeptFailure:
         return _KeptFailure(self)

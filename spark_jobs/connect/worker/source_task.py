@@ -7,6 +7,7 @@ stored.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -32,6 +33,8 @@ RETRY_S: Final = 1.0
 """After how long a source that raised RetriableError is polled again."""
 FULL_QUEUE_S: Final = 0.1
 TRANSACTION_TIMEOUT_S: Final = 60.0
+_ABORTED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""Why a record is not sent if its transaction is aborted before."""
 
 SourceOffsets = Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
 """Source partitions with their offsets."""
@@ -46,8 +49,8 @@ class OffsetWriter(Protocol):
     def messages(self, offsets: SourceOffsets) -> Iterable[tuple[str, bytes, bytes | None]]:
         """Return topic, key and value of the records that store offsets, for a transaction."""
 
-    def written(self, offsets: SourceOffsets) -> None:
-        """A transaction with `messages` of these offsets is committed."""
+    def refresh(self) -> None:
+        """Read what earlier runs of the task have stored. Raises ConnectError if that takes too long."""
 
 
 class Outgoing(NamedTuple):
@@ -67,15 +70,15 @@ class SourceChain:
     def __init__(self, steps: Sequence[Step], converters: Converters, failures: Failures) -> None:
         self._steps = steps
         self._converters = converters
-        self._failures = failures
+        self.failures = failures
         self._stage, self._at = "", ""
 
     def convert(self, record: SourceRecord) -> Outgoing | None:
         """Return the record for the broker; None if it is dropped. Raises ConnectError if it fails for good."""
         try:
-            return self._failures.retried(lambda: self._convert(record)) if self._steps else self._convert(record)
+            return self.failures.retried(lambda: self._convert(record)) if self._steps else self._convert(record)
         except Exception as error:
-            self._failures.handle(Failure(self._stage, self._at, error))
+            self.failures.handle(Failure(self._stage, self._at, error))
             return None
 
     def close(self) -> None:
@@ -100,15 +103,38 @@ class SourceChain:
         return Outgoing(topic, key_bytes, value_bytes, headers, partition, record.timestamp_ms or 0)
 
 
+_Position = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""A source partition, and the last offset in it."""
+
+
+class _StoppedError(Exception):
+    """The task is to end before a record could be sent."""
+
+
 class _Batch:
     """The records of one poll that are not acknowledged yet, and the last offset of each source partition."""
 
-    __slots__ = ("offsets", "pending")
+    __slots__ = ("_positions", "pending")
 
     def __init__(self) -> None:
         self.pending = 0
         # By the identity of the source partition: its owner is kept here, and few tasks make a new one per record.
-        self.offsets: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+        self._positions: dict[int, _Position] = {}
+
+    def keep(self, record: SourceRecord) -> None:
+        """Note the offset of the next record."""
+        key = id(record.source_partition)
+        self._positions.pop(key, None)  # an equal partition of another identity may have come in between
+        self._positions[key] = (record.source_partition, record.source_offset)
+
+    def merge_into(self, positions: dict[str, _Position]) -> None:
+        """Replace the offsets of this batch's source partitions. Raises ConnectError for one that is not JSON."""
+        for partition, offset in self._positions.values():
+            try:
+                key = json.dumps(partition, sort_keys=True)
+            except (TypeError, ValueError) as error:
+                raise ConnectError(f"the source partition {partition!r:.200} is not a JSON object: {error}") from error
+            positions[key] = (partition, offset)
 
 
 class _Context:
@@ -167,11 +193,26 @@ class RunningSourceTask(RunningTask):
         self._topics: set[str] = set()
         self._failure: str | None = None
         self._has_commit_record = type(task).commit_record is not SourceTask.commit_record
+        self._stop_lock = threading.Lock()
+        self._was_initialized, self._was_started, self._was_stopped = False, False, False
         task.context = _Context(config, reader, transactions)
 
     def execute(self) -> None:
+        try:
+            self._copy_all()
+            if not self.is_abandoned:
+                self._finish()
+        except BaseException:
+            if not self.is_abandoned:
+                self._give_up()
+            raise
+
+    def _copy_all(self) -> None:
         self._begin()
+        self._writer.refresh()
+        self._was_initialized = True
         self._task.start(self._config)
+        self._was_started = True
         was_paused = self.is_paused
         self.report(State.PAUSED if was_paused else State.RUNNING)
         while not self.stopping.is_set():
@@ -183,33 +224,47 @@ class RunningSourceTask(RunningTask):
             else:
                 self._copy()
             self._producer.poll(0)
-            self._store_if_due()
             self._raise_failure()
-        self._finish()
+            self._store_if_due()
 
     def release(self) -> None:
         try:
-            self._task.stop()
+            if self._was_initialized:
+                self._stop_once()
         finally:
             self._chain.close()
 
     def _interrupt(self) -> None:
+        if not self._was_started:
+            return  # `start` is not to be disturbed: the task's own thread stops it afterwards
         try:
-            self._task.stop()
+            self._stop_once()
         except Exception:  # of the connector's code
             logger.exception("task %s could not be stopped", self.id)
+
+    def _stop_once(self) -> None:
+        """Call `stop` of the task, or wait for the thread that does."""
+        with self._stop_lock:
+            if not self._was_stopped:
+                self._was_stopped = True
+                self._task.stop()
 
     @abstractmethod
     def _begin(self) -> None: ...
 
     @abstractmethod
-    def _send(self, records: Sequence[SourceRecord]) -> None: ...
+    def _send(self, records: Sequence[SourceRecord]) -> None:
+        """Send the records of one poll, perhaps none."""
 
     @abstractmethod
     def _store_if_due(self) -> None: ...
 
     @abstractmethod
     def _finish(self) -> None: ...
+
+    @abstractmethod
+    def _give_up(self) -> None:
+        """Settle what was sent before a failure. Raises nothing."""
 
     def _copy(self) -> None:
         try:
@@ -218,14 +273,13 @@ class RunningSourceTask(RunningTask):
             logger.warning("task %s will be polled again: %s", self.id, error)
             self.wait(RETRY_S)
             return
-        if records:
-            self._send(records)
+        if not self.is_abandoned:
+            self._send(records or ())
 
     def _produce(self, record: SourceRecord, on_delivery: Callable[..., None]) -> bool:
-        """Send a record; return False if it is dropped, or if the task is to end meanwhile."""
+        """Send a record; return False if it is dropped. Raises _StoppedError."""
         converted = self._chain.convert(record)
         if converted is None:
-            self._task.commit_record(record, None, None)
             return False
         topic, key, value, headers, partition, timestamp_ms = converted
         if topic not in self._topics:
@@ -241,19 +295,31 @@ class RunningSourceTask(RunningTask):
                 self._producer.poll(FULL_QUEUE_S)
                 self._raise_failure()
                 if self.stopping.is_set():
-                    return False
+                    raise _StoppedError from None
             except library.KafkaException as error:  # the record is too large, for example
-                self._failure = f"a record for topic {topic} cannot be sent: {error.args[0].str()}"
-                self._raise_failure()
+                self._refused(f"a record for topic {topic} cannot be sent: {error.args[0].str()}")
+                return False
             else:
                 return True
 
-    def _delivered(self, record: SourceRecord | None, error: Any, message: library.Message) -> None:
-        """Called for each record, by the thread of the task, while it polls the producer."""
-        if error is not None:
-            self._failure = f"a record for topic {message.topic()} was not acknowledged: {error.str()}"
-        elif record is not None:
-            self._task.commit_record(record, message.partition(), message.offset())
+    def _refused(self, reason: str) -> None:
+        """The producer does not accept a record. Raises ConnectError unless that is tolerated."""
+        raise ConnectError(reason)
+
+    def _confirm(self, record: SourceRecord, partition: int | None, offset: int | None) -> None:
+        """Tell the task of an acknowledgement. Its errors are logged: the record has arrived."""
+        if self._has_commit_record:
+            try:
+                self._task.commit_record(record, partition, offset)
+            except Exception:
+                logger.exception("commit_record of task %s has failed", self.id)
+
+    def _confirm_offsets(self) -> None:
+        """Tell the task that offsets are stored. Its errors are logged."""
+        try:
+            self._task.commit()
+        except Exception:
+            logger.exception("commit of task %s has failed", self.id)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -266,42 +332,55 @@ class AtLeastOnceSourceTask(RunningSourceTask):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._batches: deque[_Batch] = deque()
-        self._acknowledged: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+        self._acknowledged: dict[str, _Position] = {}
         self._stored_s = time.monotonic()
 
     def _begin(self) -> None: ...
 
     def _send(self, records: Sequence[SourceRecord]) -> None:
+        if not records:
+            return
         batch = _Batch()
         self._batches.append(batch)
 
         def delivered(error: Any, message: library.Message) -> None:
-            batch.pending -= 1
-            if error is not None:
-                self._delivered(None, error, message)
+            self._delivered(batch, None, error, message)
 
         for record in records:
             on_delivery = self._with_record(batch, record) if self._has_commit_record else delivered
-            if self._produce(record, on_delivery):
-                batch.pending += 1
-            elif self.stopping.is_set():
-                batch.pending += 1  # for ever: neither this record nor those after it are stored
+            batch.pending += 1
+            try:
+                was_sent = self._produce(record, on_delivery)
+            except _StoppedError:
+                batch.pending -= 1  # offsets before this record may be stored, those from here on are not known
                 return
-            batch.offsets[id(record.source_partition)] = (record.source_partition, record.source_offset)
+            if not was_sent:
+                batch.pending -= 1
+                self._confirm(record, None, None)
+            batch.keep(record)
         self._forget_acknowledged()
 
     def _with_record(self, batch: _Batch, record: SourceRecord) -> Callable[..., None]:
-        def delivered(error: Any, message: library.Message) -> None:
-            batch.pending -= 1
-            self._delivered(record, error, message)
+        return lambda error, message: self._delivered(batch, record, error, message)
 
-        return delivered
+    def _delivered(self, batch: _Batch, record: SourceRecord | None, error: Any, message: library.Message) -> None:
+        """Called for each record, by the thread of the task, while it polls the producer."""
+        if error is not None:
+            # The batch stays pending: neither its offsets nor later ones are stored. This is never tolerated: the
+            # broker refuses all records of a request together, not only the one that it does not accept.
+            self._failure = f"a record for topic {message.topic()} was not acknowledged: {error.str()}"
+            return
+        batch.pending -= 1
+        if record is not None:
+            self._confirm(record, message.partition(), message.offset())
+
+    def _refused(self, reason: str) -> None:
+        self._chain.failures.handle(Failure("KAFKA_PRODUCE", type(self._producer).__qualname__, ConnectError(reason)))
 
     def _forget_acknowledged(self) -> None:
         """Keep the offsets of batches whose records, and all before them, are acknowledged."""
         while self._batches and not self._batches[0].pending:
-            for partition, offset in self._batches.popleft().offsets.values():
-                self._acknowledged[id(partition)] = (partition, offset)
+            self._batches.popleft().merge_into(self._acknowledged)
 
     def _store_if_due(self) -> None:
         if time.monotonic() - self._stored_s >= self._flush_interval_s:
@@ -314,12 +393,20 @@ class AtLeastOnceSourceTask(RunningSourceTask):
         if offsets and not self._writer.store(offsets, self._flush_timeout_s):
             return
         self._acknowledged.clear()
-        self._task.commit()
+        self._confirm_offsets()
 
     def _finish(self) -> None:
         self._producer.flush(self._flush_timeout_s)
         self._raise_failure()
         self._store()
+
+    def _give_up(self) -> None:
+        """Store the offsets of acknowledged records: the next run need not send them again."""
+        try:
+            self._producer.flush(self._flush_timeout_s)
+            self._store()
+        except Exception:
+            logger.exception("the offsets of task %s are not stored", self.id)
 
 
 class ExactlyOnceSourceTask(RunningSourceTask):
@@ -332,7 +419,9 @@ class ExactlyOnceSourceTask(RunningSourceTask):
         interval_ms = settings[TRANSACTION_INTERVAL]
         self._interval_s = self._flush_interval_s if interval_ms is None else interval_ms / 1000
         self._transactions: TaskTransactions | None = options.get("transactions")
-        self._offsets: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+        self._positions: dict[str, _Position] = {}
+        self._sent: list[tuple[SourceRecord, list[tuple[int, int]]]] = []
+        """The records of the open transaction with their places in the broker, if the task wants to know them."""
         self._is_open = False
         self._is_cut = False
         self._began_s = 0.0
@@ -341,53 +430,76 @@ class ExactlyOnceSourceTask(RunningSourceTask):
         self._producer.init_transactions(TRANSACTION_TIMEOUT_S)
 
     def _send(self, records: Sequence[SourceRecord]) -> None:
-        if not self._is_open:
-            self._producer.begin_transaction()
-            self._is_open, self._began_s = True, time.monotonic()
+        if records and not self._is_open:
+            self._open()
+        batch = _Batch()
         for record in records:
-            sent = self._produce(record, self._with_record(record) if self._has_commit_record else self._seen)
-            if not sent and self.stopping.is_set():
+            place: list[tuple[int, int]] = []
+            try:
+                self._produce(record, self._with_place(place))
+            except _StoppedError:
                 self._is_cut = True
                 return
-            self._offsets[id(record.source_partition)] = (record.source_partition, record.source_offset)
-        if self._transactions is not None and self._transactions.wants_abort:
+            if self._has_commit_record:
+                self._sent.append((record, place))
+            batch.keep(record)
+        batch.merge_into(self._positions)
+        self._end_batch()
+
+    def _with_place(self, place: list[tuple[int, int]]) -> Callable[..., None]:
+        if not self._has_commit_record:
+            return self._delivered
+        return lambda error, message: self._delivered(error, message, place)
+
+    def _delivered(self, error: Any, message: library.Message, place: list[tuple[int, int]] | None = None) -> None:
+        """Called for each record, by the thread of the task, while it polls the producer."""
+        if error is not None and error.name() in _ABORTED:
+            return
+        if error is not None:
+            self._failure = f"a record for topic {message.topic()} was not acknowledged: {error.str()}"
+        elif place is not None:
+            place.append((message.partition() or 0, message.offset() or 0))
+
+    def _end_batch(self) -> None:
+        """Put into effect what the task, or the boundary 'poll', wants after the records of one poll."""
+        wishes = self._transactions
+        if self._is_open and wishes is not None and wishes.wants_abort:
             self._abort()
-        elif self._boundary == "poll" or (self._transactions is not None and self._transactions.wants_commit):
+        elif self._is_open and (self._boundary == "poll" or (wishes is not None and wishes.wants_commit)):
             self._commit()
-
-    def _seen(self, error: Any, message: library.Message) -> None:
-        self._delivered(None, error, message)
-
-    def _with_record(self, record: SourceRecord) -> Callable[..., None]:
-        return lambda error, message: self._delivered(record, error, message)
+        if wishes is not None:
+            wishes.wants_commit = wishes.wants_abort = False
 
     def _store_if_due(self) -> None:
         if self._boundary == "interval" and self._is_open and time.monotonic() - self._began_s >= self._interval_s:
             self._commit()
 
+    def _open(self) -> None:
+        self._producer.begin_transaction()
+        self._is_open, self._began_s = True, time.monotonic()
+
     def _commit(self) -> None:
-        offsets = list(self._offsets.values())
-        for topic, key, value in self._writer.messages(offsets):
-            self._producer.produce(topic, value, key)
+        for topic, key, value in self._writer.messages(list(self._positions.values())):
+            self._producer.produce(topic, value, key, on_delivery=self._delivered)
         try:
             self._producer.commit_transaction(TRANSACTION_TIMEOUT_S)
         except library.KafkaException as error:
             raise ConnectError(f"the transaction cannot be committed: {error.args[0].str()}") from error
         self._raise_failure()
-        self._writer.written(offsets)
-        self._close_transaction()
-        self._task.commit()
+        self._is_open = False
+        self._positions.clear()
+        sent, self._sent = self._sent, []
+        for record, place in sent:
+            self._confirm(record, *(place[0] if place else (None, None)))
+        self._confirm_offsets()
 
     def _abort(self) -> None:
+        """Drop the records of the open transaction, and store that they were read."""
         self._producer.abort_transaction(TRANSACTION_TIMEOUT_S)
-        self._writer.store(list(self._offsets.values()), self._flush_timeout_s)
-        self._close_transaction()
-
-    def _close_transaction(self) -> None:
-        self._offsets.clear()
         self._is_open = False
-        if self._transactions is not None:
-            self._transactions.wants_commit = self._transactions.wants_abort = False
+        self._sent.clear()
+        self._open()
+        self._commit()
 
     def _finish(self) -> None:
         """Commit what is complete: a poll that was sent whole, unless the connector defines the boundaries."""
@@ -395,3 +507,12 @@ class ExactlyOnceSourceTask(RunningSourceTask):
             self._commit()
         elif self._is_open:
             self._producer.abort_transaction(TRANSACTION_TIMEOUT_S)
+
+    def _give_up(self) -> None:
+        """Abort the open transaction: readers of committed records do not wait for its timeout."""
+        if not self._is_open:
+            return
+        try:
+            self._producer.abort_transaction(self._flush_timeout_s)
+        except Exception as error:  # a later run may have fenced this one
+            logger.warning("the transaction of task %s is not aborted: %s", self.id, error)

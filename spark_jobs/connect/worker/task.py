@@ -59,6 +59,10 @@ class RunningTask(ABC):
         self._woken.set()
 
     @property
+    def is_abandoned(self) -> bool:
+        return self._is_abandoned
+
+    @property
     def is_paused(self) -> bool:
         return self._target is not TargetState.STARTED
 
@@ -89,8 +93,13 @@ class RunningTask(ABC):
             if not self.stopping.is_set():
                 self.execute()
         except BaseException:  # a connector's code may raise anything
-            failure = traceback.format_exc()
-            logger.error("task %s has failed, and will not recover until it is restarted\n%s", self.id, failure)
+            # What happens while a task is stopped is no failure: its code may have closed what it waited for.
+            text = traceback.format_exc()
+            if self.stopping.is_set():
+                logger.warning("task %s has raised an error while it was stopped\n%s", self.id, text)
+            else:
+                failure = text
+                logger.error("task %s has failed, and will not recover until it is restarted\n%s", self.id, text)
         try:
             self.release()
         except BaseException:

@@ -11,8 +11,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, Protocol, cast
+from concurrent.futures import Future
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from spark_jobs.connect.base.api import (
     Connector,
@@ -20,9 +20,9 @@ from spark_jobs.connect.base.api import (
     JobTaskContext,
     SinkConnector,
     SinkTask,
-    SourceConnector,
     SourceTask,
 )
+from spark_jobs.connect.base.calls import CallThread
 from spark_jobs.connect.base.connector_settings import (
     CONNECTOR_CLASS,
     DEAD_LETTERS,
@@ -46,6 +46,7 @@ from spark_jobs.connect.worker.dead_letters import DeadLetters, TopicCreation, c
 from spark_jobs.connect.worker.failures import Failures
 from spark_jobs.connect.worker.job_task import RunningJobTask
 from spark_jobs.connect.worker.plugins import Plugins
+from spark_jobs.connect.worker.providers import with_references
 from spark_jobs.connect.worker.settings import WorkerSettings
 from spark_jobs.connect.worker.sink_task import RunningSinkTask, SinkChain
 from spark_jobs.connect.worker.source_task import (
@@ -60,7 +61,8 @@ from spark_jobs.connect.worker.task import RunningTask
 logger = logging.getLogger("org.apache.kafka.connect.runtime.Worker")
 
 Config = Mapping[str, str]
-STOP_POLL_S: Final = 0.01
+T = TypeVar("T")
+KAFKA_PACKAGE: Final = "org.apache.kafka."
 JOB_STOP_SHARE: Final = 0.8
 """Of the time that tasks have to end: after it, a job is killed."""
 
@@ -87,17 +89,21 @@ class _ConnectorContext:
 class _RunningConnector:
     """A connector, whose methods are called one at a time by a thread of its own."""
 
-    def __init__(self, name: str, connector: Connector, config: Config, listener: StateListener) -> None:
+    def __init__(
+        self, name: str, connector: Connector, stored: Config, config: Config, listener: StateListener
+    ) -> None:
+        """`stored` has the references to config providers that are resolved in `config`."""
         self.name = name
         self.connector = connector
+        self.stored = stored
         self.config = config
         self.is_started = False
         self._listener = listener
         self._is_abandoned = False
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"connector-{name}")
+        self._thread = CallThread(f"connector-{name}")
 
-    def submit(self, call: Callable[[], Any]) -> Future[Any]:
-        return self._pool.submit(call)
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        return self._thread.submit(call)
 
     def report(self, state: State, trace: str | None = None) -> None:
         if not self._is_abandoned:
@@ -130,7 +136,7 @@ class _RunningConnector:
         self.report(State.UNASSIGNED)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False)
+        self._thread.close()
 
     def abandon(self) -> None:
         logger.error("connector %s has not stopped in time, and is abandoned", self.name)
@@ -178,15 +184,16 @@ class Worker:
     def start_connector(self, name: str, config: Config, target: TargetState) -> Future[Any]:
         """Start a connector; the result is set when it runs, or has FAILED."""
         try:
-            config = with_current_names(config)
-            connector = self._plugins.connector(config[CONNECTOR_CLASS])()
+            stored = with_current_names(config)
+            connector = self._plugins.connector(stored[CONNECTOR_CLASS])()
+            config = self._settings.providers.resolved(stored)
         except Exception as error:
             logger.error("connector %s cannot be created: %s", name, error)
             self._listener.changed(name, State.FAILED, traceback.format_exc())
             failed: Future[Any] = Future()
             failed.set_result(None)
             return failed
-        running = _RunningConnector(name, connector, config, self._listener)
+        running = _RunningConnector(name, connector, stored, config, self._listener)
         connector.context = _ConnectorContext(running, self._events)
         with self._lock:
             self._connectors[name] = running
@@ -231,10 +238,9 @@ class Worker:
         settings = SINK_SETTINGS if isinstance(running.connector, SinkConnector) else SOURCE_SETTINGS
         parsed = settings.parse(running.config)
         most = parsed[TASKS_MAX]
-        task_class = running.connector.task
         try:
-            found = [dict(each) for each in running.connector.task_configs(most)]
-        except Exception as error:
+            found = [_texts(each) for each in running.connector.task_configs(most)]
+        except BaseException as error:  # a connector's code may raise anything
             trace = traceback.format_exc()
             running.report(State.FAILED, trace)
             raise ConnectError(f"connector {running.name} cannot configure its tasks: {error}") from error
@@ -248,16 +254,25 @@ class Worker:
                 raise ConnectError(text)
             logger.warning("%s", text)
         for each in found:
-            each[TASK_CLASS] = f"{task_class.__module__}.{task_class.__qualname__}"
+            each[TASK_CLASS] = self._task_class(running)
             for name in (TOPICS, TOPICS_REGEX):
                 if isinstance(running.connector, SinkConnector) and running.config.get(name):
                     each[name] = running.config[name]
-        return found
+        return [with_references(running.stored, running.config, each) for each in found]
+
+    def _task_class(self, running: _RunningConnector) -> str:
+        """Return the name of a connector's task class: Java's, if it has one, so that Java's workers find it."""
+        plugin = self._plugins.find(running.stored[CONNECTOR_CLASS])
+        if plugin is not None and plugin.name.startswith(KAFKA_PACKAGE):
+            return f"{plugin.name.removesuffix('Connector')}Task"
+        task_class = running.connector.task
+        return f"{task_class.__module__}.{task_class.__qualname__}"
 
     def start_task(self, task_id: TaskId, connector_config: Config, config: Config, target: TargetState) -> None:
         """Start a task in its thread. One that cannot be created has FAILED."""
         try:
-            task = self._new_task(task_id, with_current_names(connector_config), config, target)
+            resolve = self._settings.providers.resolved
+            task = self._new_task(task_id, resolve(with_current_names(connector_config)), resolve(config), target)
         except Exception as error:
             logger.error("task %s cannot be created: %s", task_id, error)
             self._listener.changed(task_id, State.FAILED, traceback.format_exc())
@@ -282,6 +297,7 @@ class Worker:
 
     def fence(self, connector: str, config: Config, count: int) -> None:
         """End the transactions of earlier runs of the tasks of a source connector. Raises ConnectError."""
+        config = self._settings.providers.resolved(config)
         for number in range(count):
             producer = self._clients.transactional_producer(TaskId(connector, number), config)
             try:
@@ -390,6 +406,11 @@ class Worker:
             topics=_subscription(parsed),
             flush_interval_s=self._settings["offset.flush.interval.ms"] / 1000,
         )
+
+
+def _texts(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the configuration of a task as it is stored: a connector may have put numbers into it."""
+    return {str(key): str(value) for key, value in config.items() if value is not None}
 
 
 def _subscription(parsed: Mapping[str, Any]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""What Kafka 3.9.1's own classes of MirrorMaker 2 returned, recorded once by a Java program.
+"""What Kafka 3.9.1's own classes of MirrorMaker 2 returned (`tests/spark_jobs/connect/golden/record_mirror_maker.py`).
 
 `records`: keys and values in hex. `policies`: names by replication policy. `translations`: pairs of offsets in order,
 and positions with their translation (-2: none). `emissions`: offsets of copied records, and whether a pair was due.

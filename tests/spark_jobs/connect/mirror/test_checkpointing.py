@@ -142,7 +142,7 @@ def test_groups_are_shared_among_tasks_and_others_are_left_out(flow: Flow) -> No
 def test_a_new_group_reconfigures_the_tasks(flow: Flow) -> None:
     topic = flow.create_topic("orders")
     connector = MirrorCheckpointConnector()
-    assert flow.start(connector, flow.config(refresh_groups_interval_seconds=1)) == []
+    assert flow.start(connector, flow.config(refresh_groups_interval_seconds=0)) == []
     commit(flow.source, flow.name("group"), {(topic, 0): 0})
     until(lambda: flow.worker.reconfigurations, "the group is found")
     assert len(connector.task_configs(2)) == 1

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from spark_jobs.connect.base.api import SourceConnector
+from spark_jobs.connect.base.api import SourceConnector, SourceTask
 from spark_jobs.connect.base.errors import ConfigError, ConnectError
 from spark_jobs.connect.base.records import SourceRecord
 from spark_jobs.connect.mirror.checkpoint import MirrorCheckpointConnector
@@ -167,7 +167,7 @@ def test_partitions_are_dealt_out_in_turn(flow: Flow) -> None:
 def test_new_topics_and_partitions_are_found_and_reconfigure_the_tasks(flow: Flow) -> None:
     topic = flow.create_topic("orders", 1)
     connector = MirrorSourceConnector()
-    flow.start(connector, flow.config(refresh_topics_interval_seconds=1))
+    flow.start(connector, flow.config(refresh_topics_interval_seconds=0))
     assert flow.worker.reconfigurations == 0
     admin = AdminClient({"bootstrap.servers": flow.source})
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result()
@@ -213,7 +213,9 @@ def test_a_task_that_waits_for_records_ends_at_once(flow: Flow) -> None:
 
 @pytest.mark.parametrize("connector", [MirrorSourceConnector, MirrorCheckpointConnector, MirrorHeartbeatConnector])
 def test_a_task_that_was_never_started_can_be_stopped(connector: type[SourceConnector]) -> None:
-    connector.task().stop()
+    task = connector.task()
+    assert isinstance(task, SourceTask)
+    task.stop()
     connector().stop()
 
 
