@@ -1,11 +1,14 @@
-"""Addresses of the form `host:port`, without the name or protocol of `listeners`.
+"""Addresses of the form `host:port`, without the name or protocol of `listeners`, and HTTP URLs of other services.
 
 Owns the syntax. Must not know which settings hold one.
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
+_HTTP_URL = r"https?://(?:\[[0-9a-fA-F:.]+\]|[0-9a-zA-Z\-._]+)(?::(?P<port>[0-9]{1,5}))?(?:/[0-9a-zA-Z\-._~/%]*)?"
+HTTP_URLS_MAX = 16
 _HOST_AND_PORT = r"(?:\[(?P<address>[0-9a-fA-F:.%]*)\]|(?P<host>[0-9a-zA-Z\-._]*)):(?P<port>[0-9]{1,5})"
 PORT_MAX = 65535
 LOOPBACK = "127.0.0.1"
@@ -42,4 +45,18 @@ def host_and_port_problem(text: str | None) -> str | None:
             HostAndPort.parse(text)
     except ValueError:
         return f"Expected host:port with a port from 0 to {PORT_MAX}"
+    return None
+
+
+def http_urls_problem(texts: Sequence[str]) -> str | None:
+    """Return what was expected if one of several texts is not an HTTP URL, or if there are too many.
+
+    A URL must not have a user or a password, as URLs appear in messages and on pages.
+    """
+    if len(texts) > HTTP_URLS_MAX:
+        return f"Expected at most {HTTP_URLS_MAX} URLs, not {len(texts)}"
+    for at, text in enumerate(texts, 1):
+        match = re.fullmatch(_HTTP_URL, text, re.ASCII)
+        if match is None or not 0 < int(match["port"] or 80) <= PORT_MAX:
+            return f"Expected http://host:port or https://host:port as URL {at}, without a user, a password or a query"
     return None

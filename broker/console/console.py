@@ -16,6 +16,7 @@ from base.topic_partition import TopicPartition
 from broker.cluster.broker_state import BrokerState
 from broker.console.cluster_client import ClusterClient, Responses
 from broker.console.committed_offsets import committed
+from broker.console.connect.workers import Workers
 from broker.console.offset_growth import OffsetGrowth
 from broker.console.rates import GroupHistory, RatesHistory
 from broker.console.record_reader import RecordReader
@@ -139,6 +140,9 @@ class Console:
         self.pause = self.client.pause
         self.reader = RecordReader(services, self.client)
         self.schemas = SchemaRegistry(config[properties.CONSOLE_SCHEMA_REGISTRY_URL])
+        connect_urls = config[properties.CONSOLE_CONNECT_URL]
+        self.connect = Workers(connect_urls, services.clock.monotonic_ms) if connect_urls else None
+        """The workers of Kafka Connect; None: the console has no page of connectors."""
         self.rates = RatesHistory()
         self.growth = OffsetGrowth()
         self.group_history = GroupHistory()
@@ -150,6 +154,11 @@ class Console:
     @property
     def is_writing_enabled(self) -> bool:
         return self.services.config[properties.CONSOLE_WRITE_ENABLE]
+
+    @property
+    def optional_pages(self) -> tuple[str, ...]:
+        """The pages that settings have switched on."""
+        return () if self.connect is None else ("connect",)
 
     @property
     def is_ready(self) -> bool:
@@ -178,12 +187,19 @@ class Console:
         value: T = await cached.get()
         return value
 
+    def forget(self, name: str) -> None:
+        """Collect a remembered fact again at its next use: it was changed."""
+        if name in self._remembered:
+            self._remembered[name].forget()
+
     async def stop(self) -> None:
         for cached in self._remembered.values():
             cached.stop()
         self.group_offsets.stop()
         self.log_dirs.stop()
         await self.schemas.close()
+        if self.connect is not None:
+            await self.connect.close()
 
     async def _collect_group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
         responses = await self.client.ask_all(ListGroupsRequest())

@@ -43,6 +43,8 @@ REQUESTS_MAX: Final = 32
 
 CONTENT_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 PAGES: Final = ("index.html",)
+OPTIONAL_PAGES: Final = b'data-optional=""'
+"""The attribute of the page in which its scripts find the names of the pages that settings have switched on."""
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -72,18 +74,21 @@ class ConsoleHttp:
         self._requests = asyncio.Semaphore(REQUESTS_MAX)
         self._responses = asyncio.Semaphore(REQUESTS_MAX)
         self._long_reads = 0
-        self._document = json.dumps(document(RESOURCES, __version__)).encode()
+        self._resources = [each for each in RESOURCES if each.optional_page in ("", *console.optional_pages)]
+        self._document = json.dumps(document(self._resources, __version__)).encode()
 
     def add_routes(self, application: web.Application) -> None:
         """Add the pages and resources to an application."""
         router = application.router
-        for name, content in _static_files():
+        optional = b'data-optional="%s"' % " ".join(self._console.optional_pages).encode()
+        for name, file in _static_files():
+            content = file.replace(OPTIONAL_PAGES, optional) if name in PAGES else file
             handler = self._guarded(_static(name, content), is_page=name in PAGES)
             router.add_get(f"/console/{name}", handler)
             if name in PAGES:
                 router.add_get("/", handler)
                 router.add_get("/console/", handler)
-        for resource in RESOURCES:
+        for resource in self._resources:
             router.add_route(resource.method, f"/api/v1{resource.path}", self._guarded(self._handler(resource)))
         router.add_get("/api/v1/openapi.json", self._guarded(self._openapi))
         router.add_route("*", "/api/{rest:.*}", self._guarded(_unknown))

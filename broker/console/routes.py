@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from base.dataclass import dataclass
 from broker.console import cluster, configs, groups, records, requests, security, topics, transactions, writes
+from broker.console.connect import connectors
 from broker.console.problem import bad_request
 from broker.security.acls import Operation, ResourceType
 
@@ -63,7 +64,8 @@ class Resource:
     """One resource below `/api/v1`. `serve(console, **parameters)` returns the object that is sent as JSON.
 
     With `is_stream` it returns an iterator of lines. `body` is the type of the JSON object in a request, which `serve`
-    gets as `body`. Resources that write are served only if `console.write.enable` is set.
+    gets as `body`. Resources that write are served only if `console.write.enable` is set. Those of an optional page
+    exist only if a setting has switched the page on.
     """
 
     method: Literal["GET", "POST", "DELETE", "PATCH"]
@@ -75,6 +77,7 @@ class Resource:
     body: type | None = None
     is_stream: bool = False
     is_write: bool = False
+    optional_page: str = ""
 
 
 NAME = Parameter("name", "string", "Name of the topic.", is_in_path=True)
@@ -99,7 +102,10 @@ ORDER = Parameter("order", "string", "Order of the list.", "ascending", choices=
 
 
 GROUP = Parameter("group", "string", "Id of the group.", is_in_path=True, length_max=1_000)
+CONNECTOR = Parameter("connector", "string", "Name of the connector.", is_in_path=True, length_max=1_000)
 KIND = Parameter("kind", "string", "What is configured.", is_in_path=True, choices=("topic", "broker"))
+ACTION = Parameter("action", "string", "What to do.", is_in_path=True, choices=tuple(connectors.ACTIONS))
+TASK = Parameter("task", "integer", "Number of the task.", maximum=connectors.TASK_MAX, is_in_path=True)
 RESOURCE_NAME = Parameter("name", "string", "Name of the topic, or id of the broker.", is_in_path=True)
 
 
@@ -330,6 +336,53 @@ RESOURCES: tuple[Resource, ...] = (
         "Delete the offsets of one topic from a group.",
         (GROUP, NAME),
         is_write=True,
+    ),
+    Resource(
+        "GET",
+        "/connectors",
+        connectors.connectors,
+        connectors.ConnectorPage,
+        "A page of the connectors of a Kafka Connect cluster, those with failures first.",
+        (SEARCH, OFFSET, LIMIT),
+        optional_page="connect",
+    ),
+    Resource(
+        "GET",
+        "/connectors/{connector}",
+        connectors.connector,
+        connectors.ConnectorDetail,
+        "One connector with its tasks and their errors.",
+        (CONNECTOR,),
+        optional_page="connect",
+    ),
+    Resource(
+        "GET",
+        "/connectors/{connector}/offsets",
+        connectors.connector_offsets,
+        connectors.ConnectorOffsets,
+        "A page of the offsets of a connector.",
+        (CONNECTOR, OFFSET, LIMIT),
+        optional_page="connect",
+    ),
+    Resource(
+        "POST",
+        "/connectors/{connector}/{action}",
+        connectors.act_on_connector,
+        configs.Done,
+        "Restart a connector, alone, with all tasks or what has failed of both, or pause, resume or stop it.",
+        (CONNECTOR, ACTION),
+        is_write=True,
+        optional_page="connect",
+    ),
+    Resource(
+        "POST",
+        "/connectors/{connector}/tasks/{task}/restart",
+        connectors.restart_connector_task,
+        configs.Done,
+        "Restart one task of a connector.",
+        (CONNECTOR, TASK),
+        is_write=True,
+        optional_page="connect",
     ),
 )
 

@@ -1,7 +1,7 @@
 """Schemas of values by their ids, from a schema registry with Confluent's HTTP API.
 
-Owns the requests to the registry, their bounds and the cache. Must not know records. The registry is the only other
-host that the console asks, and only if `console.schema.registry.url` is set.
+Owns the requests to the registry, their bounds and the cache. Must not know records. The console asks the registry only
+if `console.schema.registry.url` is set.
 """
 
 from __future__ import annotations

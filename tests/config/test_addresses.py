@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from config.addresses import HostAndPort, host_and_port_problem
+from config.addresses import HostAndPort, host_and_port_problem, http_urls_problem
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,34 @@ def test_malformed_addresses_are_rejected(text: str) -> None:
 
 def test_unset_address_is_valid() -> None:
     assert host_and_port_problem(None) is None
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [[], ["http://a:8083"], ["http://a", "https://b.example:1/connect/"], ["http://[::1]:80", "http://10.0.0.1:1"]],
+)
+def test_http_urls_are_valid(texts: list[str]) -> None:
+    assert http_urls_problem(texts) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a:8083",
+        "ftp://a",
+        "http://",
+        "http://a:0",
+        "http://a:65536",
+        "http://user:password@a",
+        "http://a/?b",
+        "http://a b",
+    ],
+)
+def test_an_http_url_that_is_malformed_or_has_a_password_is_rejected_without_naming_it(text: str) -> None:
+    problem = "Expected http://host:port or https://host:port as URL 2, without a user, a password or a query"
+    assert http_urls_problem(["http://a", text]) == problem
+
+
+def test_more_than_sixteen_http_urls_are_rejected() -> None:
+    assert http_urls_problem(["http://a"] * 17) == "Expected at most 16 URLs, not 17"

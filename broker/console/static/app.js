@@ -2,6 +2,7 @@
 
 import { notice, h, fill } from "./dom.js";
 import { brokersPage } from "./brokers.js";
+import { connectorPage, connectorsPage } from "./connect.js";
 import { groupPage } from "./group.js";
 import { groupsPage } from "./groups.js";
 import { overviewPage } from "./overview.js";
@@ -14,7 +15,8 @@ import { transactionsPage } from "./transactions.js";
 
 const REFRESH_MS = 5000;
 
-const PAGES = [
+/** [name, title, page, whether it exists only if a setting has switched it on] */
+const ALL_PAGES = [
   ["overview", "Overview", overviewPage],
   ["topics", "Topics", (names) => (names.length ? topicPage(names) : topicsPage())],
   ["groups", "Groups", (names) => (names.length ? groupPage(names) : groupsPage())],
@@ -22,9 +24,13 @@ const PAGES = [
   ["partitions", "Partitions", partitionsPage],
   ["requests", "Requests", requestsPage],
   ["transactions", "Transactions", transactionsPage],
+  ["connect", "Connect", (names) => (names.length ? connectorPage(names) : connectorsPage()), true],
   ["security", "Security", securityPage],
 ];
 
+const nav = document.getElementById("nav");
+const optional = nav.dataset.optional.split(" ");
+const PAGES = ALL_PAGES.filter(([name, , , isOptional]) => !isOptional || optional.includes(name));
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 let current = null;
@@ -79,7 +85,7 @@ async function refresh(shown, problem) {
 
 function navigation(name) {
   fill(
-    document.getElementById("nav"),
+    nav,
     PAGES.map(([key, title]) => h("a", { href: `#/${key}`, "aria-current": key === name ? "page" : null }, title)),
   );
 }

@@ -253,6 +253,7 @@ def test_nothing_can_be_changed_by_default(site: Hosted) -> None:
     assert browser.all("#resend") == []
     browser = site.open("overview")
     browser.sees("read-only")
+    assert "Connect" not in browser.text("nav"), "no setting names workers of Kafka Connect"
 
 
 # 6

@@ -16,18 +16,35 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
+from tests.broker.console.connect_worker import JAVA_TRACE, FakeWorker, fake_worker
 from tests.broker.console.site import SETTINGS, Site
 from tests.support.broker import BrokerProcess
 from tests.support.browser import Browser
+from tests.support.loop_thread import loop_thread
 
 HTML = "<img src=x onerror=alert(1)>"
 NONE = "\N{EN DASH}"
+AWAY = "http://127.0.0.1:1"
+"""Where no worker of Kafka Connect listens."""
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Site]:
+def worker() -> Iterator[FakeWorker]:
+    with loop_thread() as thread, thread.entered(fake_worker()) as started:
+        started.add("orders", "sink", "RUNNING", ("RUNNING", None), ("FAILED", JAVA_TRACE))
+        started.offsets["orders"] = [{"partition": {"kafka_topic": "t"}, "offset": {"kafka_offset": 7}}]
+        yield started
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser, worker: FakeWorker) -> Iterator[Site]:
     folder: Path = tmp_path_factory.mktemp("console")
-    settings = {**SETTINGS, "console.write.enable": "true", "log.cleaner.backoff.ms": "200"}
+    settings = {
+        **SETTINGS,
+        "console.write.enable": "true",
+        "console.connect.url": f"{AWAY},{worker.url}",
+        "log.cleaner.backoff.ms": "200",
+    }
     with BrokerProcess(folder, settings) as broker:
         try:
             yield Site(browser, broker.bootstrap, f"http://127.0.0.1:{broker.metrics_port}")
@@ -474,6 +491,29 @@ def test_15_transactions_and_permissions(site: Site) -> None:
     browser.sees("allowed", "#verdict")
 
 
+def test_16_connectors_show_their_errors_and_are_restarted(site: Site, worker: FakeWorker) -> None:
+    browser = site.open("connect")
+    browser.sees(f"Worker {AWAY} did not respond: cannot connect")
+    browser.sees("task 1: java.sql.SQLException: table <b>orders</b> is missing")
+    browser.click("tbody a")
+    browser.sees('{"kafka_offset": 7}', "#offsets")
+    browser.click("tbody [data-key^=trace]")
+    browser.sees("Caused by: java.sql.SQLException", "dialog")
+    browser.click("dialog .head button")
+    for button, request in (
+        ("[data-key=restart-1]", "POST /connectors/orders/tasks/1/restart"),
+        ("#pause", "PUT /connectors/orders/pause"),
+    ):
+        browser.click(button)
+        browser.wait(lambda: browser.all("#confirm"), "the question")
+        assert request not in worker.requests, "a change is confirmed first"
+        browser.click("#confirm")
+        browser.wait(lambda wanted=request: wanted in worker.requests, request)
+        browser.wait(lambda: not browser.all("dialog"), "the end of the dialog")
+    browser.wait(lambda: browser.all("#resume"), "the state after the change")
+    assert browser.all("#pause") == []
+
+
 def test_hostile_texts_stay_texts(site: Site) -> None:
     """A topic name cannot be HTML, but a group, a key, a value, a header, a client and an address of the page can."""
     site.create("hostile")
@@ -513,7 +553,7 @@ def all_pages(site: Site) -> list[str]:
     site.create("paged", 2)
     site.produce("paged", '{"a": "' + "long " * 40 + '"}', "text", b"\x00\xff")
     site.commit("paging", "paged", {0: 1})
-    return [*LISTS, "groups/paging", "brokers/0", *(f"topics/paged/{tab}" for tab in TABS)]
+    return [*LISTS, "groups/paging", "brokers/0", "connect/orders", *(f"topics/paged/{tab}" for tab in TABS)]
 
 
 def test_pages_fit_and_have_contrast(site: Site, all_pages: list[str]) -> None:
