@@ -1,25 +1,35 @@
 """Writes objects to a table of a database, by key: JdbcSink of Connect.
 
 Input: JSON objects; `--keys` names the fields that are the key of the table. The last object of a key replaces the
-row with that key: the order is that of a partition, so objects of one key belong in one partition. The table exists;
-fields are written to the columns of the same name, without regard to case. An object without a key or a column that
-may not be null, or with a value that its column cannot store, is an unreadable record (`--on-error`).
+row with that key: the order is that of a partition, so objects of one key belong in one partition. Without `--keys`
+each object is a new row. With `--key-format` the fields `--key-fields` are read from the record's key: an object, or
+the value of the only field.
 
-Delivery: O. The rows of a batch and its number are one transaction. I as well: a repeated batch replaces the same rows.
+The table exists, or `--create-table` creates it; fields are written to the columns of the same name, without regard to
+case. A time is a text, or a number of milliseconds. An object without a key or a column that may not be null, or with a
+value that its column cannot store, is an unreadable record (`--on-error`). A field without a column is dropped; with
+`--add-columns` the table gets the column, with the type that Connect's envelope declares or that the values have. A
+field that is an object or an array, and a value that a column added by the same run cannot store, end the job.
+
+Delivery: O. The rows of a batch and its number are one transaction. With `--keys` I as well: a repeated batch replaces
+the same rows.
 """
 
 import argparse
+import logging
 import sys
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs.skeleton.database import (
     BATCHES,
+    NO_FIELDS,
     Database,
     add_database_flags,
     columns_of,
@@ -29,10 +39,20 @@ from spark_jobs.skeleton.database import (
     staging_table,
 )
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
+from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
-from spark_jobs.skeleton.parameters import JobParameters, checked
+from spark_jobs.skeleton.parameters import EARLIEST, JobParameters, checked
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
 from spark_jobs.skeleton.schemas import value_text
+from spark_jobs.skeleton.table_columns import missing_columns
+
+_LOG = logging.getLogger(__name__)
+_PLACE_COLUMNS = ("topic", "partition", "offset")
+_PLACE = "KAFKA_PLACE"  # the column of a staging table that makes rows without keys different
+_SAMPLED_RECORDS = 10_000
+_WAIT_S = 5.0
+_FIELDS = "map<string,string>"
+KEY_FORMATS = ("text", "json", "json-envelope")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +61,10 @@ class JdbcSinkParameters(JobParameters):
     jdbc_option: dict[str, str]
     table: str
     keys: list[str]
+    key_format: str | None
+    key_fields: list[str]
+    create_table: bool
+    add_columns: bool
 
 
 def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[StreamingQuery]:
@@ -48,22 +72,99 @@ def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[Streaming
     database = Database(spark, parameters.jdbc_url, parameters.jdbc_option)
     last_batch = database.last_batch(parameters.app_id)
     refuse_old_batches(spark, parameters, last_batch, BATCHES)
-    schema = database.schema(parameters.table)
-    keys = key_columns("--keys", parameters.table, schema, parameters.keys)
-    staging = staging_table(parameters.table, parameters.app_id)
-    database.drop_left_over(staging)
-    database.make(staging, parameters.table, schema, keys)
+    if parameters.create_table and not database.has_table(parameters.table):
+        create_table(spark, parameters, database)
+    target = Target(database, parameters)
 
-    def write(rows: DataFrame, batch: int) -> None:
+    def write(objects: DataFrame, batch: int) -> None:
         if batch <= last_batch:
             return  # this batch was applied before the restart
-        database.stage(last_rows(rows, keys), staging, keys)
-        database.apply_batch(parameters.app_id, batch, database.upsert(staging, parameters.table, keys, schema))
+        objects.persist()
+        try:
+            if parameters.add_columns:
+                target.add_columns(objects)
+            target.apply(objects, batch)
+        finally:
+            objects.unpersist()
 
-    rule = object_of_table(parameters, schema, keys)
-    row = f.struct(*columns_of(f.col("text"), schema)).alias("row")
-    rows = read_input(spark, parameters, rule).select(row, "partition", "offset", "timestamp")
-    return [start_batch_query(rows, parameters, write), *start_dead_letters(spark, parameters, rule)]
+    rule = object_of_table(parameters, target.schema, target.keys)
+    columns = ["text", *_PLACE_COLUMNS, "timestamp", *(["payload", "value"] if parameters.add_columns else [])]
+    objects = read_input(spark, parameters, rule).select(*columns)
+    return [start_batch_query(objects, parameters, write), *start_dead_letters(spark, parameters, rule)]
+
+
+class Target:
+    """The table, and the staging table beside it."""
+
+    def __init__(self, database: Database, parameters: JdbcSinkParameters) -> None:
+        """Raises JobError if the table does not exist or lacks a key."""
+        self._database = database
+        self._parameters = parameters
+        self._staging = staging_table(parameters.table, parameters.app_id)
+        self._read()
+        self._first_columns = set(self.schema.names)
+        """Of these, the query has checked the values."""
+
+    def _read(self) -> None:
+        """Read the columns of the table, and make a staging table with them."""
+        table = self._parameters.table
+        self.schema = self._database.schema(table)
+        self.keys = key_columns("--keys", table, self.schema, self._parameters.keys)
+        place = NO_FIELDS if self.keys else StructType([StructField(_PLACE, StringType())])
+        self._database.drop_left_over(self._staging)
+        self._database.make(self._staging, table, self.schema, self.keys, place)
+
+    def add_columns(self, objects: DataFrame) -> None:
+        """Add columns for fields that the table does not have.
+
+        Raises JobError for a field that no column can store, and for a value that a column added by this run cannot.
+        """
+        table = self._parameters.table
+        added = missing_columns(objects, self.schema.names, self._parameters.value_format)
+        if added.fields:
+            self._database.add_columns(table, added)
+            for each in added:
+                _LOG.info("table %s gets the column %s of type %s", table, each.name, each.dataType.simpleString())
+            self._read()
+        later = StructType([each for each in self.schema if each.name not in self._first_columns])
+        if not later.fields:
+            return
+        unfit = objects.where(~fits(f.col("text"), later, [])).select(*_PLACE_COLUMNS).head()
+        if unfit is not None:
+            raise JobError(
+                f"record at {unfit.topic}-{unfit.partition} offset {unfit.offset} does not fit the new columns "
+                f"{', '.join(later.names)} of {table}: start again with --on-error to have it skipped"
+            )
+
+    def apply(self, objects: DataFrame, batch: int) -> None:
+        """Write the objects of a batch, and its number, in one transaction."""
+        database, table = self._database, self._parameters.table
+        columns = columns_of(f.col("text"), self.schema)
+        if self.keys:
+            rows = last_rows(objects.withColumn("row", f.struct(*columns)), self.keys)
+            statements = database.upsert(self._staging, table, self.keys, self.schema)
+        else:
+            rows = objects.select(*columns, f.concat_ws("/", *_PLACE_COLUMNS).alias(_PLACE))
+            statements = database.insert(self._staging, table, self.schema)
+        database.stage(rows, self._staging, self.keys or [_PLACE])
+        database.apply_batch(self._parameters.app_id, batch, statements)
+
+
+def create_table(spark: SparkSession, parameters: JdbcSinkParameters, database: Database) -> None:
+    """Create the table with the columns that the first objects need; wait for one. Raises JobError."""
+    options = {**parameters.source_options(), "startingOffsets": EARLIEST}
+    options.pop("maxOffsetsPerTrigger", None)  # batches refuse it
+    columns = StructType([])
+    while not columns.fields:
+        records = spark.read.format("kafka").options(**options).load().limit(_SAMPLED_RECORDS)
+        objects = records.select("value", value_text(parameters).alias("payload"))
+        columns = missing_columns(objects, [], parameters.value_format)
+        if not columns.fields:
+            _LOG.warning("--create-table: %s has no object yet; waiting for the first", parameters.input)
+            time.sleep(_WAIT_S)
+    keys = key_columns("--keys", f"the first object of {parameters.input}", columns, parameters.keys)
+    database.create(parameters.table, columns, keys)
+    _LOG.info("table %s is created with the columns %s", parameters.table, columns.simpleString())
 
 
 def last_rows(rows: DataFrame, keys: Collection[str]) -> DataFrame:
@@ -83,10 +184,35 @@ def object_of_table(parameters: JdbcSinkParameters, schema: StructType, keys: Co
     """Return the rule that accepts objects with all keys, whose fields fit the columns of the table."""
 
     def read(records: DataFrame) -> DataFrame:
-        text = records.withColumn("text", value_text(parameters))
-        return text.withColumn("fits", fits(f.col("text"), schema, keys))
+        payload = records.withColumn("payload", value_text(parameters))
+        text = payload.withColumn("text", f.col("payload") if parameters.key_format is None else with_key(parameters))
+        is_object = f.lit(True) if keys else f.expr("json_object_keys(text) IS NOT NULL")
+        return text.withColumn("fits", is_object & fits(f.col("text"), schema, keys))
 
-    return InputRule(read, "fits", f"an object of {parameters.table} with the keys {', '.join(parameters.keys)}")
+    with_keys = f" with the keys {', '.join(parameters.keys)}" if keys else ""
+    return InputRule(read, "fits", f"an object of {parameters.table}{with_keys}")
+
+
+def with_key(parameters: JdbcSinkParameters) -> Column:
+    """Return the object in the column `payload` with the key's fields; null if the record has not all of them.
+
+    A key is an object, or the value of the only field.
+    """
+    key = f.try_validate_utf8(f.col("key").cast("string"))
+    match parameters.key_format:
+        case "json":
+            key = f.get_json_object(f.concat(f.lit('{"key":'), key, f.lit("}")), "$.key")
+        case "json-envelope":
+            key = f.get_json_object(key, "$.payload")
+    wanted = parameters.key_fields
+    of_object = f.map_filter(f.from_json(key, _FIELDS), lambda name, _: f.lower(name).isin(wanted))
+    found = of_object
+    if len(wanted) == 1:
+        alone = f.create_map(f.lit(wanted[0]), key)
+        found = alone if parameters.key_format == "text" else f.coalesce(of_object, alone)
+    others = f.map_filter(f.from_json("payload", _FIELDS), lambda name, _: ~f.lower(name).isin(wanted))
+    has_all = f.size(found) == len(wanted)
+    return f.when(key.isNotNull() & has_all, f.to_json(f.map_concat(found, others)))
 
 
 def _keys(text: str) -> list[str]:
@@ -97,7 +223,13 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add_database_flags(add)
     add("--table", type=checked(is_name, "the name of a table"), required=True, help="table to write")
-    add("--keys", type=_keys, required=True, metavar="FIELD,...", help="fields that are the key of the table")
+    add(
+        "--keys", type=_keys, default=[], metavar="FIELD,...", help="the key of the table (default: append all objects)"
+    )
+    add("--key-format", choices=KEY_FORMATS, help="format of the records' keys, whose fields join those of the value")
+    add("--key-fields", type=_keys, default=[], metavar="FIELD,...", help="the fields of --key-format")
+    add("--create-table", action="store_true", help="create a missing table for the first objects")
+    add("--add-columns", action="store_true", help="add columns for fields that the table does not have")
 
 
 JOB = Job(

@@ -2,8 +2,9 @@
 
 `--mode incrementing` reads rows whose `--column` is above the last one, `timestamp` those whose time is, and `bulk`
 reads the whole tables each time. The topic of a table is `--topic-prefix` and its name. Values are JSON objects, or
-with `--envelope` Connect's envelope with a schema; times are epoch milliseconds. `--checkpoint` holds the last value
-of each table of one database, by its name with catalog and schema.
+with `--envelope` Connect's envelope with a schema; times are epoch milliseconds. `--checkpoint` holds a file with the
+last value of each table of one database, by its name with catalog and schema: several jobs with different tables may
+share it. A column that is added to a table, dropped or changed while the job runs is so in the values after that.
 
 Delivery: at-least-once, U. The header `record-id` is `TABLE/VALUE OF THE COLUMN`, in timestamp mode followed by a
 digest of the row, because several rows may have the same time; there is none in bulk mode. A row is missed if its value
@@ -13,7 +14,9 @@ goes back. Parts of a microsecond do not count.
 
 import json
 import logging
+import re
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from threading import Event
 from typing import Any
@@ -34,14 +37,17 @@ from spark_jobs.skeleton.session import spark_session
 from spark_jobs.skeleton.topics import TopicSpec
 
 _LOG = logging.getLogger(__name__)
-_POSITIONS = "positions.json"
-_DATABASE = "jdbc-url"  # in that file, among the tables; no table has such a name
+_POSITION, _DATABASE = "position", "jdbc-url"  # the keys of the file of a table
 _CONNECT_TYPES = {
     "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float", "double": "double",
     "boolean": "boolean", "binary": "bytes", "timestamp": "int64", "timestamp_ntz": "int64",
 }  # fmt: skip
 _CONNECT_DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "version": 1}
 _CONNECT_TIMESTAMP = {"name": "org.apache.kafka.connect.data.Timestamp", "version": 1}
+
+
+Columns = Mapping[str, str]
+"""The types of columns by name."""
 
 
 class TableReader:
@@ -53,15 +59,54 @@ class TableReader:
         self.schema = database.schema(table)
         self.qualified_table = database.qualified(table)
         self._is_unique = mode == "incrementing"  # each value of the column
-        self._column = None
-        if mode != "bulk":
-            by_lower = {name.lower(): name for name in self.schema.names}
-            self._column = by_lower.get((column or "").lower())
-            if self._column is None:
-                raise JobError(f"--column: {table} has no column {column}")
+        self._wanted = None if mode == "bulk" else column
+        self._column = self._find_column()
+        self._columns: Columns = {}
+
+    def refuse_nulls(self) -> None:
+        """Raise JobError if the column that rises may be null."""
+        if self._column is not None and self.schema[self._column].nullable:
+            raise JobError(f"--not-null: the column {self._column} of {self._table} may be null")
+
+    def _find_column(self) -> str | None:
+        """Return the column that rises, as the table spells it. Raises JobError."""
+        if self._wanted is None:
+            return None
+        by_lower = {name.lower(): name for name in self.schema.names}
+        found = by_lower.get(self._wanted.lower())
+        if found is None:
+            raise JobError(f"--column: {self._table} has no column {self._wanted}")
+        return str(found)
 
     def new_rows(self, position: str | None) -> DataFrame:
-        """Return the rows above the position, in their order; all without one."""
+        """Return the rows above the position, in their order; all without one. They have the columns of `schema`, which
+        this updates. Raises JobError if the column that rises is missing now."""
+        while True:
+            rows = self._rows(position)
+            columns = _types(rows)
+            if rows.schema.names == self.schema.names and columns == (self._columns or columns):
+                self._columns = columns
+                return rows
+            self._follow(columns)
+
+    def has_same_columns(self) -> bool:
+        """Whether the table still has the columns of the last `new_rows`."""
+        return _types(self._rows(None)) == self._columns
+
+    def _follow(self, columns: Columns) -> None:
+        """Read the schema again, because the table has other columns now."""
+        before, self._columns = self._columns or dict.fromkeys(self.schema.names, ""), columns
+        self.schema = self._database.schema(self._table)
+        self._column = self._find_column()
+        for name in columns.keys() - before.keys():
+            _LOG.info("table %s has the new column %s of type %s", self._table, name, columns[name])
+        for name in before.keys() - columns.keys():
+            _LOG.warning("table %s has no column %s any more", self._table, name)
+        for name in columns.keys() & before.keys():
+            if before[name] not in ("", columns[name]):
+                _LOG.warning("table %s: %s is %s now, not %s", self._table, name, columns[name], before[name])
+
+    def _rows(self, position: str | None) -> DataFrame:
         if self._column is None:
             return self._database.read(self._table)
         name = self._database.names([self._column])
@@ -107,6 +152,10 @@ class TableReader:
         return column.alias(name)
 
 
+def _types(rows: DataFrame) -> Columns:
+    return {field.name: field.dataType.simpleString() for field in rows.schema}
+
+
 def _sql_time(time: Column) -> Column:
     """Return a time as text for a condition: with milliseconds, or with microseconds if it has any.
 
@@ -143,22 +192,18 @@ def poll(readers: Mapping[str, TableReader], folder: Folder, sink: dict[str, str
 
     Raises JobError if the positions are those of another database.
     """
-    positions = _positions(folder, without_login(flags.jdbc_url))
+    positions = Positions(folder, without_login(flags.jdbc_url))
     count = 0
     for table, reader in readers.items():
-        # Earlier versions stored the name as the flag has it.
-        earlier = positions.pop(table, None)
-        rows = reader.new_rows(positions.setdefault(reader.qualified_table, earlier)).persist()
+        rows, found = _read(reader, positions.of(reader.qualified_table))
         try:
-            found = rows.count()
             if found:
                 # Before the rows are sent: if an executor is lost, Spark reads its rows again, with newer ones.
                 position = reader.position(rows)
                 records = reader.to_records(rows, with_envelope=flags.envelope).coalesce(1)
                 options = {**sink, "topic": f"{flags.topic_prefix}{table}", "includeHeaders": "true"}
                 records.write.format("kafka").options(**options).save()
-                positions[reader.qualified_table] = position
-                folder.write_text(_POSITIONS, json.dumps(positions))
+                positions.store(reader.qualified_table, position)
                 _LOG.info("%d rows of %s are in %s%s", found, table, flags.topic_prefix, table)
             count += found
         finally:
@@ -166,21 +211,56 @@ def poll(readers: Mapping[str, TableReader], folder: Folder, sink: dict[str, str
     return count
 
 
-def _positions(folder: Folder, database: str) -> dict[str, Any]:
-    """Return the positions by table, with the URL of the database."""
-    stored = json.loads(folder.read_text(_POSITIONS)) if folder.has(_POSITIONS) else {}
-    if stored.setdefault(_DATABASE, database) != database:
-        raise JobError(
-            f"--checkpoint: {folder} has positions in {stored[_DATABASE]}, not in {database}: use another folder;"
-            f" if the database has moved, change {_DATABASE} in {_POSITIONS}"
-        )
-    return dict(stored)
+def _read(reader: TableReader, position: str | None) -> tuple[DataFrame, int]:
+    """Return the new rows, kept by Spark, and their number. The caller releases them."""
+    while True:
+        rows = reader.new_rows(position).persist()
+        found = rows.count()
+        # Spark asks for the columns first: one that is added after that is missing, though rows have a value in it.
+        if not found or reader.has_same_columns():
+            return rows, found
+        rows.unpersist()
+
+
+class Positions:
+    """The last values of tables, by qualified name: a file each, because several jobs may share the folder."""
+
+    def __init__(self, folder: Folder, database: str) -> None:
+        self._folder = folder
+        self._database = database
+
+    def of(self, table: str) -> str | None:
+        """Return the position of a table; None if it has none. Raises JobError if it is one of another database."""
+        name = _file_name(table)
+        if not self._folder.has(name):
+            return None
+        stored = json.loads(self._folder.read_text(name))
+        if stored[_DATABASE] != self._database:
+            raise JobError(
+                f"--checkpoint: {self._folder} has a position in {stored[_DATABASE]}, not in {self._database}: use "
+                f"another folder; if the database has moved, change {_DATABASE} in {name}"
+            )
+        position: str | None = stored[_POSITION]
+        return position
+
+    def store(self, table: str, position: str | None) -> None:
+        content = {_DATABASE: self._database, _POSITION: position}
+        self._folder.write_text(_file_name(table), json.dumps(content))
+
+
+def _file_name(table: str) -> str:
+    """Return the name of a table's file; the names of catalogs and schemas may have characters that files do not."""
+    safe = re.sub(r"[^\w.-]", "_", table)
+    return f"position-{safe if safe == table else f'{safe}-{zlib.crc32(table.encode()):08x}'}.json"
 
 
 def run(spark: SparkSession, flags: Any, stop_requested: Event) -> None:
     """Poll the tables until a stop is requested; once with --once. Raises JobError."""
     database = Database(spark, flags.jdbc_url, flags.jdbc_option)
     readers = {table: TableReader(database, table, flags.mode, flags.column) for table in flags.tables}
+    if flags.not_null:
+        for reader in readers.values():
+            reader.refuse_nulls()
     folder = Folder(spark, flags.checkpoint)
     sink = sink_options(flags.bootstrap_servers, flags.kafka_option)
     while not stop_requested.is_set():
@@ -202,6 +282,7 @@ def parse(arguments: Sequence[str] | None) -> Any:
     add("--tables", type=_tables, required=True, metavar="TABLE,...", help="tables to read")
     add("--mode", choices=("incrementing", "timestamp", "bulk"), required=True, help="how new rows are found")
     add("--column", type=checked(is_name, "a column"), help="the column that rises, except in bulk mode")
+    add("--not-null", action="store_true", help="refuse a table whose --column may be null")
     add("--topic-prefix", default="", help="put before the names of the tables (default: none)")
     add("--envelope", action="store_true", help="write values in Connect's envelope")
     add("--checkpoint", required=True, metavar="DIR", help="where the positions are kept: a folder or a URI")

@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
+    DataType,
     DateType,
     DoubleType,
     FloatType,
@@ -43,6 +44,8 @@ _BATCHES_SCHEMA = StructType([StructField(_APP, StringType()), StructField(_BATC
 _COLUMN_OF = {type(field.dataType): field.name for field in _BATCHES_SCHEMA}
 _CLOB = "CLOB"
 _LENGTH_MAX = 4000  # of a text that is compared, if its column states no length
+_KEY_LENGTH_MAX = 255  # of a text that is a primary key: MySQL's keys have at most 3072 bytes
+_MILLISECONDS = r"^-?\d{5,15}$"  # a time as a number; texts with fewer digits are years
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _PROPERTIES = re.compile(r"[?;(]|:\w+=")  # what begins the properties of a URL
 _LOGIN = re.compile(r"((?>jdbc:[\w.+-]+:(?:(?:thin|oci):)?(?://)?))[^@]*[:/].*@")  # USER:PASSWORD@ or USER/PASSWORD@
@@ -82,7 +85,7 @@ class Database:
         self._driver = _driver_of(spark, url)
         fixed = {"url": url, "driver": self._driver.getClass().getName()}
         self._spark_options = {"fetchsize": _ROWS_AT_ONCE, **options, **fixed}
-        self._has_clobs = _type_of_texts(spark, url) == _CLOB
+        self._has_clobs = _sql_type(spark, url, StringType()) == _CLOB
         self._quote: str | None = None
 
     def read(self, table_or_query: str) -> DataFrame:
@@ -125,10 +128,11 @@ class Database:
 
     def upsert(self, staging: str, table: str, keys: Sequence[str], schema: StructType) -> list[str]:
         """Return the statements that replace the rows of `table` whose keys are in `staging` by the rows there."""
-        return [
-            f"DELETE FROM {table} WHERE {self.matches(staging, table, keys)}",
-            f"INSERT INTO {table} ({self.names(schema.names)}) SELECT {self.staged(schema)} FROM {staging}",
-        ]
+        return [f"DELETE FROM {table} WHERE {self.matches(staging, table, keys)}", *self.insert(staging, table, schema)]
+
+    def insert(self, staging: str, table: str, schema: StructType) -> list[str]:
+        """Return the statement that adds the rows of `staging` to `table`."""
+        return [f"INSERT INTO {table} ({self.names(schema.names)}) SELECT {self.staged(schema)} FROM {staging}"]
 
     def qualified(self, table: str) -> str:
         """Return the name of a table in lower case with its catalog and schema, where the database has them.
@@ -159,6 +163,36 @@ class Database:
             return False
         finally:
             connection.close()
+
+    def create(self, table: str, columns: StructType, keys: Collection[str]) -> None:
+        """Create a table whose primary key is `keys`; none without. Raises JobError."""
+        parts = [f"{self._new_name(each.name)} {self._type_of(each, is_key=each.name in keys)}" for each in columns]
+        if keys:
+            parts.append(f"PRIMARY KEY ({', '.join(map(self._new_name, keys))})")
+        self.execute([f"CREATE TABLE {table} ({', '.join(parts)})"])
+
+    def add_columns(self, table: str, columns: StructType) -> None:
+        """Add columns, which are null in the rows that exist. Raises JobError."""
+        self.execute(
+            [f"ALTER TABLE {table} ADD COLUMN {self._new_name(each.name)} {self._type_of(each)}" for each in columns]
+        )
+
+    def _new_name(self, name: str) -> str:
+        """Return a name as SQL, spelled as if a user had created the column without quotes."""
+        connection = self._connect()
+        try:
+            is_upper = connection.getMetaData().storesUpperCaseIdentifiers()
+        finally:
+            connection.close()
+        return self._quoted(name.upper() if is_upper else name)
+
+    def _type_of(self, field: StructField, *, is_key: bool = False) -> str:
+        """Return the type of a new column."""
+        if is_key:
+            is_text = isinstance(field.dataType, StringType)
+            kind = f"VARCHAR({_KEY_LENGTH_MAX})" if is_text else _sql_type(self._spark, self._url, field.dataType)
+            return f"{kind} NOT NULL"
+        return str(_sql_type(self._spark, self._url, field.dataType))
 
     def drop_left_over(self, table: str) -> None:
         """Drop a table that an earlier run may have left. Raises JobError."""
@@ -306,16 +340,29 @@ def _driver_of(spark: SparkSession, url: str) -> Any:
     )
 
 
-def _type_of_texts(spark: SparkSession, url: str) -> str | None:
-    """Return the type that Spark gives to texts in tables that it makes; None if it has no dialect for the URL."""
+def _sql_type(spark: SparkSession, url: str, kind: DataType) -> str:
+    """Return the type that Spark gives to columns in tables that it makes."""
     java = spark._jvm.org.apache.spark.sql
-    found = java.jdbc.JdbcDialects.get(url).getJDBCType(java.types.DataType.fromDDL("string"))
-    return str(found.get().databaseTypeDefinition()) if found.isDefined() else None
+    java_kind = java.types.DataType.fromDDL(kind.simpleString())
+    found = java.jdbc.JdbcDialects.get(url).getJDBCType(java_kind)
+    if not found.isDefined():
+        found = java.execution.datasources.jdbc.JdbcUtils.getCommonJDBCType(java_kind)
+    return str(found.get().databaseTypeDefinition())
 
 
 def columns_of(text: Column, schema: StructType) -> list[Column]:
     """Return the fields of a JSON object as the columns of a table; names are compared without regard to case."""
-    return [_value(text, each).try_cast(each.dataType).alias(each.name) for each in schema]
+    return [_typed(_value(text, each), each).alias(each.name) for each in schema]
+
+
+def _typed(value: Column, field: StructField) -> Column:
+    """Return a text as a value of a column; null if it is none. Times may be numbers of milliseconds, as Connect has
+    them."""
+    typed = value.try_cast(field.dataType)
+    if not isinstance(field.dataType, TimestampType | TimestampNTZType):
+        return typed
+    milliseconds = f.timestamp_millis(value.try_cast("bigint")).cast(field.dataType)
+    return f.when(value.rlike(_MILLISECONDS), milliseconds).otherwise(typed)
 
 
 def key_columns(flag: str, table: str, schema: StructType, keys: Sequence[str]) -> list[str]:
@@ -339,7 +386,7 @@ def fits(text: Column, schema: StructType, keys: Collection[str]) -> Column:
 
 def _is_storable(value: Column, field: StructField) -> Column:
     """Return whether a text can be stored in a column; false for null. Databases have no NaN, and four-digit years."""
-    typed = value.try_cast(field.dataType)
+    typed = _typed(value, field)
     condition = typed.isNotNull()
     if isinstance(field.dataType, DoubleType | FloatType):
         condition = typed.between(-sys.float_info.max, sys.float_info.max)
@@ -354,9 +401,9 @@ def _is_storable(value: Column, field: StructField) -> Column:
 
 
 def _length(field: StructField) -> int | None:
-    """Return the length that the column of a text states."""
+    """Return the length that the column of a text states. SQLite's driver states 0 for a column without one."""
     length = _LENGTH.fullmatch(field.metadata.get(_SQL_TYPE, ""))
-    return None if length is None else int(length[1])
+    return None if length is None else int(length[1]) or None
 
 
 def _varchar(field: StructField) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import jdbc_sink, jdbc_source, lake_load
@@ -100,7 +101,9 @@ def test_rows_with_the_same_time_have_different_ids_and_are_sent_once(
     assert sorted(json.loads(str(value))["ID"] for _, value in records(found)) == [0, 1, 2]
     ids = record_ids(found)
     assert len(set(ids)) == 3
-    (tmp_path / "positions" / "positions.json").unlink()  # as if the job was killed before it stored the position
+    (
+        tmp_path / "positions" / "position-app.events.json"
+    ).unlink()  # as if the job was killed before it stored the position
     jdbc_source.run(spark, jdbc_source.parse(of_events), Event())
     assert set(record_ids(topics.read(f"{prefix}events"))) == set(ids)
 
@@ -136,21 +139,21 @@ def test_tables_of_the_same_name_in_two_schemas_have_a_position_each(
                 f"INSERT INTO {schema}.items VALUES {ids}",
             ]
         )
-    positions = tmp_path / "positions" / "positions.json"
-    positions.parent.mkdir()
-    positions.write_text('{"items": "1"}')  # as an earlier version has stored it for the first schema
-    for schema, ids in (("a", [2]), ("b", [1])):
+    for schema, sent in (("a", [1, 2]), ("b", [1])):
         prefix = topics.new_name(f"{schema}.")
         topics.create_named(f"{prefix}items", 1)
         of_items = flags(topics, tmp_path, prefix, "items", "--mode", "incrementing", "--column", "id")
         for _ in range(2):
             jdbc_source.run(spark, jdbc_source.parse([*of_items, "--jdbc-option", f"user={schema}"]), Event())
-        assert [json.loads(str(value))["ID"] for _, value in records(topics.read(f"{prefix}items"))] == ids
+        assert [json.loads(str(value))["ID"] for _, value in records(topics.read(f"{prefix}items"))] == sent
     here = f"jdbc:derby:{tmp_path}/db"
-    assert json.loads(positions.read_text()) == {"jdbc-url": here, "a.items": "2", "b.items": "1"}
-    elsewhere = jdbc_source.parse([*of_items, "--jdbc-url", f"jdbc:derby:{tmp_path}/other;create=true"])
-    Database(spark, elsewhere.jdbc_url).execute(["CREATE TABLE items (id INT)"])
-    with pytest.raises(JobError, match=f"--checkpoint: .*/positions has positions in {here}, not in .*/other: use"):
+    for table, last in (("a.items", "2"), ("b.items", "1")):
+        stored = json.loads((tmp_path / "positions" / f"position-{table}.json").read_text())
+        assert stored == {"jdbc-url": here, "position": last}
+    other = ["--jdbc-url", f"jdbc:derby:{tmp_path}/other;create=true", "--jdbc-option", "user=b"]
+    elsewhere = jdbc_source.parse([*of_items, *other])
+    Database(spark, elsewhere.jdbc_url, {"user": "b"}).execute(["CREATE TABLE items (id INT)"])
+    with pytest.raises(JobError, match=f"--checkpoint: .*/positions has a position in {here}, not in .*/other: use"):
         jdbc_source.run(spark, elsewhere, Event())
 
 
@@ -302,6 +305,95 @@ def test_keys_that_are_numbers_are_compared(
     flags = ["--input", source, "--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "items", "--keys", "id"]
     job_runner.run(jdbc_sink.JOB, *flags)
     assert sorted(tuple(row) for row in database.read("items").collect()) == [(1, "new"), (2, None)]
+
+
+def test_a_column_that_is_added_to_the_source_reaches_the_target_with_its_type(
+    spark: SparkSession, topics: Topics, job_runner: JobRunner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "spark_jobs")
+    source, target = f"jdbc:sqlite:{tmp_path}/source", f"jdbc:sqlite:{tmp_path}/target"
+    prefix = topics.new_name("hub.")
+    topics.create_named(f"{prefix}items", 1)
+    of_source = jdbc_source.parse(
+        [
+            *flags(topics, tmp_path, prefix, "items", "--mode", "incrementing", "--column", "id", "--envelope"),
+            *("--jdbc-url", source, "--not-null"),
+        ]
+    )
+    sink = ["--input", f"{prefix}items", "--jdbc-url", target, "--table", "items", "--keys", "id"]
+    sink += ["--value-format", "json-envelope", "--create-table", "--add-columns"]
+    with (
+        closing(sqlite3.connect(tmp_path / "source", isolation_level=None)) as left,
+        closing(sqlite3.connect(tmp_path / "target", isolation_level=None)) as right,
+    ):
+        left.execute("CREATE TABLE items (id INTEGER NOT NULL PRIMARY KEY, name VARCHAR(20))")
+        left.execute("INSERT INTO items VALUES (1, 'one')")
+        reader = TableReader(
+            Database(spark, source), "items", "incrementing", "id"
+        )  # as of a job that runs all the time
+        reader.refuse_nulls()
+        folder, kafka = Folder(spark, of_source.checkpoint), {"kafka.bootstrap.servers": topics.bootstrap}
+        poll({"items": reader}, folder, kafka, of_source)
+        job_runner.run(jdbc_sink.JOB, *sink)
+        left.execute("ALTER TABLE items ADD COLUMN weight DOUBLE")
+        left.execute("ALTER TABLE items ADD COLUMN bought TIMESTAMP")
+        left.execute("INSERT INTO items VALUES (2, 'two', 2.5, 1356998400000)")
+        poll({"items": reader}, folder, kafka, of_source)
+        job_runner.run(jdbc_sink.JOB, *sink)
+        assert right.execute("SELECT id, name, weight, bought FROM items ORDER BY id").fetchall() == [
+            (1, "one", None, None),
+            (2, "two", 2.5, 1_356_998_400_000),
+        ]
+        kinds = {name: kind for _, name, kind, *_ in right.execute("PRAGMA table_info(items)")}
+        keys = [name for _, name, _, _, _, is_key in right.execute("PRAGMA table_info(items)") if is_key]
+    assert (kinds["weight"], kinds["bought"], keys) == ("DOUBLE PRECISION", "TIMESTAMP", ["id"])
+    assert "table items has the new column weight of type double" in caplog.text
+    assert "table items gets the column bought of type timestamp" in caplog.text
+
+
+def test_fields_of_plain_objects_get_columns_unless_they_are_objects(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    database.execute(["CREATE TABLE items (id INT PRIMARY KEY)"])
+    source = topics.create("rows", 1)
+    arguments = ["--input", source, "--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "items", "--keys", "id"]
+    arguments += ["--add-columns"]
+    topics.send(source, objects({"id": 1, "Note": "new", "none": None}, {"id": 2, "count": 2**40, "is_sold": True}))
+    job_runner.run(jdbc_sink.JOB, *arguments)
+    assert sorted(tuple(row) for row in database.read("items").select("ID", "NOTE", "COUNT", "IS_SOLD").collect()) == [
+        (1, "new", None, None),
+        (2, None, 2**40, True),
+    ]
+    topics.send(source, objects({"id": 3, "place": {"x": 1}}))
+    with pytest.raises(StreamingQueryException, match="the field 'place' needs a column that the table cannot get"):
+        job_runner.run(jdbc_sink.JOB, *arguments)
+
+
+def test_objects_are_appended_without_keys_and_get_fields_from_the_records_key(
+    database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    database.execute(["CREATE TABLE visits (page VARCHAR(10), visitor VARCHAR(10), seconds INT)"])
+    source = topics.create("visits", 1)
+    visit = {"visitor": "ann", "seconds": 3, "PAGE": "of the value"}
+    topics.send(source, [Sent(json.dumps(visit).encode(), key) for key in (b"home", b"home", None)])
+    flags = ["--input", source, "--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "visits", "--on-error", "skip"]
+    job_runner.run(jdbc_sink.JOB, *flags, "--key-format", "text", "--key-fields", "page")
+    assert [tuple(row) for row in database.read("visits").collect()] == [("home", "ann", 3)] * 2
+    by_key = topics.create("by-key", 1)
+    topics.send(by_key, [Sent(b'{"seconds": 4}', key) for key in (b'{"PAGE": "a", "visitor": "b"}', b'"a"')])
+    more = ["--key-format", "json", "--key-fields", "page,visitor", "--keys", "page,visitor", "--app-id", "by-key"]
+    job_runner.run(jdbc_sink.JOB, *flags, "--input", by_key, *more, "--checkpoint", str(tmp_path / "by-key"))
+    assert sorted(tuple(row) for row in database.read("visits").collect())[0] == ("a", "b", 4)
+    assert database.read("visits").count() == 3
+
+
+def test_a_column_that_may_be_null_is_refused_with_not_null(
+    spark: SparkSession, database: Database, topics: Topics, tmp_path: Path
+) -> None:
+    database.execute(["CREATE TABLE items (id INT)"])
+    of_items = flags(topics, tmp_path, "", "items", "--mode", "incrementing", "--column", "id", "--not-null")
+    with pytest.raises(JobError, match="--not-null: the column ID of items may be null"):
+        jdbc_source.run(spark, jdbc_source.parse(of_items), Event())
 
 
 def test_two_jobs_with_one_table_have_a_staging_table_each(
