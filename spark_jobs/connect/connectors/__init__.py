@@ -25,6 +25,13 @@ CONNECTORS: Final[Mapping[str, tuple[str, Direction]]] = {
     f"{_ROOM}.webhook.WebhookSourceConnector": (f"{_ROOM}.webhook:WebhookSourceConnector", "source"),
     f"{_ROOM}.syslog.SyslogSourceConnector": (f"{_ROOM}.syslog:SyslogSourceConnector", "source"),
     f"{_ROOM}.drop_folder.DropFolderSourceConnector": (f"{_ROOM}.drop_folder:DropFolderSourceConnector", "source"),
+    "io.confluent.connect.jdbc.JdbcSourceConnector": (f"{_ROOM}.spark_jdbc_source:JdbcSourceConnector", "source"),
+    "io.confluent.connect.jdbc.JdbcSinkConnector": (f"{_ROOM}.spark_jdbc_sink:JdbcSinkConnector", "sink"),
+    "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector": (
+        f"{_ROOM}.spark_elasticsearch:ElasticsearchSinkConnector",
+        "sink",
+    ),
+    "io.confluent.connect.hdfs.HdfsSinkConnector": (f"{_ROOM}.spark_lake:HdfsSinkConnector", "sink"),
     **{
         f"org.apache.kafka.connect.mirror.{name}": (f"spark_jobs.connect.mirror.{module}:{name}", "source")
         for name, module in (
