@@ -164,7 +164,8 @@ class SourceTask(ABC):
         """The offsets of all records so far are stored: the source may forget them."""
 
     def stop(self) -> None:
-        """End a `poll` that waits, and release what `start` has opened."""
+        """End a `poll` that waits, and release what `start` has opened. Called once, also after a `start` that has
+        failed; acknowledgements may follow."""
 
 
 class SinkTaskContext(Protocol):
@@ -213,7 +214,8 @@ class SinkTask(ABC):
         again with the same records."""
 
     def flush(self, offsets: Offsets) -> None:
-        """Write what was taken, up to these offsets."""
+        """Write what was taken, up to these offsets. After an error the records behind the last commit are delivered
+        again."""
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
         """Return the offsets that may be committed, after `offsets` were delivered: none if the target has them."""
@@ -279,6 +281,8 @@ class Converter(ABC):
 
 class HeaderConverter(ABC):
     """Turns values of headers into bytes and back."""
+
+    definition: ClassVar[Definition] = Definition()
 
     def configure(self, config: Mapping[str, str]) -> None: ...
 

@@ -1,12 +1,13 @@
 """The life of a process: from its settings to the end by a signal. A worker has it, and a dedicated MirrorMaker.
 
-Owns the order: the address of the REST interface is taken first, so that a second worker at the same address fails
+Owns garbage collection and the order: the address of the REST interface is taken first, so that a second worker at the same address fails
 before it does anything; connectors start when the herder does, and end before the process does.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -33,6 +34,8 @@ logger = logging.getLogger("org.apache.kafka.connect.cli.AbstractConnectCli")
 
 LOGS_TO_KEEP: Final = 7
 REACH_TIMEOUT_MS: Final = 30_000
+# Python's default, 700 new objects, is less than the records that are under way: each would be scanned several times.
+GC_THRESHOLDS: Final = (10_000, 10, 10)
 
 
 def command_line(name: str, purpose: str, files: str) -> CommandLine:
@@ -104,6 +107,8 @@ class WorkerProcess:
 
 def run_until_stopped(name: str, start: Callable[[], None], stop: Callable[[], None]) -> None:
     """Start, wait for SIGTERM or SIGINT, and stop, which has to be possible after a `start` that has failed."""
+    gc.freeze()  # modules and classes live as long as the process
+    gc.set_threshold(*GC_THRESHOLDS)
     ended = threading.Event()
     with StopRequest(ended.set):
         try:

@@ -24,7 +24,7 @@ from protocol.messages.join_group import (
 )
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from spark_jobs.connect.base.errors import DataError
+from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.group.balance import Balancer
 from spark_jobs.connect.group.protocol import (
     CONFIG_MISMATCH,
@@ -62,6 +62,9 @@ _REFUSED: Final = frozenset(
 )
 """Errors that a user has to mend: they are logged, and joining is tried again later."""
 REFUSED_RETRY_S: Final = 5.0
+MISMATCHES_MAX: Final = 3
+"""So often in a row workers may differ in what they have read, before that is reported."""
+MISMATCH_RETRY_S: Final = 1.0
 
 
 class Round(NamedTuple):
@@ -73,6 +76,8 @@ class Round(NamedTuple):
     config_offset: int
     assigned: Work
     revoked: Work
+    protocol: str = ""
+    """One of `VERSIONS`; empty for a worker that is alone."""
 
 
 class Events(Protocol):
@@ -122,6 +127,8 @@ class Member:
         )
         self._lock = threading.Lock()
         self._owned = NO_WORK
+        self._revoking = NO_WORK
+        """The part of it that has to stop."""
         self._stopping = threading.Event()
         self._woken = threading.Event()
         self._must_join = True
@@ -134,6 +141,7 @@ class Member:
         self.generation = -1
         self._coordinator = -1
         self._protocol = settings.protocols[0]
+        self._mismatches = 0
 
     def start(self) -> None:
         self._thread.start()
@@ -154,7 +162,9 @@ class Member:
     def release(self, work: Work) -> None:
         """Note that revoked work has stopped; others get it in a round that this asks for. Callable from any thread."""
         with self._lock:
-            self._owned = self._owned - work
+            # A membership that was lost since has nothing to release: it may have got the same work again.
+            self._owned = self._owned - (work & self._revoking)
+            self._revoking = self._revoking - work
         self.rejoin("revoked work has stopped")
 
     def _run(self) -> None:
@@ -163,13 +173,16 @@ class Member:
                 self._coordinator = self._quick.coordinator(self._settings.group_id)
                 self._must_join = True
                 self._stay()
-            except (OSError, KafkaError, Malformed, DataError, UnreachableError) as error:
+            except (OSError, KafkaError, Malformed, ConnectError, UnreachableError) as error:
                 if self._stopping.is_set():
                     break
                 is_refused = isinstance(error, KafkaError) and error.code in _REFUSED
                 (logger.error if is_refused else logger.warning)("the group is not reached: %s", error)
                 self._check_session()
                 self._stopping.wait(REFUSED_RETRY_S if is_refused else RETRY_S)
+            except Exception:  # without a membership, work would never start again
+                logger.exception("the membership has failed, and is tried again")
+                self._stopping.wait(REFUSED_RETRY_S)
         self._leave()
         self._quick.__exit__()
 
@@ -221,6 +234,8 @@ class Member:
         self.member_id, self.generation = response.member_id, response.generation_id
         self._protocol = response.protocol_name or self._protocol
         is_leader = response.leader == self.member_id
+        if not is_leader:
+            self._balancer = Balancer(self._settings.delay_max_ms)  # another leader decides, unseen
         assignments = self._decide(response.members) if is_leader else {}
         self._sync(client, assignments, is_leader)
 
@@ -275,9 +290,9 @@ class Member:
 
     def _put_into_effect(self, found: Assignment, is_leader: bool) -> None:
         if found.error == CONFIG_MISMATCH:
-            self._events.configured(found.config_offset)
-            self._must_join = True
+            self._catch_up(found)
             return
+        self._mismatches = 0
         if found.delay_ms:
             self._rejoin_s = time.monotonic() + found.delay_ms / 1000
         with self._lock:
@@ -286,9 +301,24 @@ class Member:
             else:
                 revoked, assigned = found.revoked & self._owned, found.assigned
             self._owned = self._owned | assigned
+            self._revoking = self._revoking | revoked
         self._events.rebalanced(
-            Round(self.generation, found.leader_url, is_leader, found.config_offset, assigned, revoked)
+            Round(self.generation, found.leader_url, is_leader, found.config_offset, assigned, revoked, self._protocol)
         )
+
+    def _catch_up(self, found: Assignment) -> None:
+        """Read the configurations up to where another member has read them, and join again."""
+        _, offset = self._events.configured(found.config_offset)
+        self._must_join = True
+        self._mismatches += 1
+        if self._mismatches <= MISMATCHES_MAX:
+            return
+        logger.error(
+            "the workers of the group %s have read configurations up to different offsets, %d here and %d elsewhere: "
+            "config.storage.topic must name the same topic on all of them",
+            self._settings.group_id, offset, found.config_offset,
+        )  # fmt: skip
+        self._stopping.wait(MISMATCH_RETRY_S)
 
     def _decide(self, members: Sequence[JoinGroupResponseMember]) -> dict[str, bytes]:
         """As the leader, return the assignment of each member."""
@@ -303,7 +333,9 @@ class Member:
             member: NO_WORK if state.current is None or version == 0 else state.current.assigned
             for member, state in states.items()
         }
-        decision = self._balancer.decide(configured, present, time.monotonic_ns() // 1_000_000)
+        # In version 0 members do not say what they have: nothing can be missed, nor wait.
+        balancer = Balancer(0) if version == 0 else self._balancer
+        decision = balancer.decide(configured, present, time.monotonic_ns() // 1_000_000)
         return {
             member: encode_assignment(
                 Assignment(
@@ -332,13 +364,14 @@ class Member:
 
     def _check_session(self) -> None:
         """Give up the work when others may have it: no heartbeat has succeeded for the session timeout."""
-        if time.monotonic() - self._heard_s > self._settings.session_timeout_ms / 1000:
+        is_over = time.monotonic() - self._heard_s > self._settings.session_timeout_ms / 1000
+        if is_over and self.member_id != _UNKNOWN_MEMBER:
             self._forget()
 
     def _forget(self) -> None:
         self.member_id, self.generation = _UNKNOWN_MEMBER, -1
         with self._lock:
-            had_work, self._owned = bool(self._owned), NO_WORK
+            had_work, self._owned, self._revoking = bool(self._owned), NO_WORK, NO_WORK
         if had_work:
             logger.warning("this worker is no longer a member of its group: its connectors and tasks stop")
         self._events.lost()

@@ -44,7 +44,7 @@ def distributed_herder(
     worker_id: str,
     url: str,
     namespace: str = "",
-    on_lead: Callable[[Herder], None] = lambda herder: None,
+    on_lead: Callable[[Herder], None] | None = None,
 ) -> Herder:
     """See `Herder` for the arguments. Raises ConfigError for settings of clients that are invalid."""
     try:

@@ -49,9 +49,8 @@ def signature(key: SessionKey, body: bytes) -> str:
 
 def is_signed(key: SessionKey, body: bytes, headers: Mapping[str, str]) -> bool:
     """Whether a request carries the right signature."""
-    return headers.get(ALGORITHM) == key.algorithm and hmac.compare_digest(
-        headers.get(SIGNATURE, ""), signature(key, body)
-    )
+    given = headers.get(SIGNATURE, "").encode(errors="replace")
+    return headers.get(ALGORITHM) == key.algorithm and hmac.compare_digest(given, signature(key, body).encode())
 
 
 def send_internal(url: str, method: str, path: str, content: Any, key: SessionKey | None, tls: Any = None) -> None:
@@ -70,7 +69,10 @@ def send(
 ) -> tuple[int, bytes]:
     """Return status and body of the response. Raises ConnectError if the worker is not reached."""
     parts = urlsplit(url)
-    port = parts.port
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise ConnectError(f"the address {url} of a worker is invalid: {error}") from error
     host = parts.hostname or ""
     if parts.scheme == "https":
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=tls)

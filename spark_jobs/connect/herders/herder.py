@@ -18,12 +18,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from spark_jobs.connect.base.api import SourceConnector
+from spark_jobs.connect.base.calls import call_in_thread, settle
 from spark_jobs.connect.base.connector_settings import CONNECTOR_CLASS, NAME
-from spark_jobs.connect.base.errors import AlreadyExistsError, ConnectError, NotFoundError
+from spark_jobs.connect.base.errors import AlreadyExistsError, ConfigError, ConnectError, NotFoundError
 from spark_jobs.connect.base.states import Owner, State, TargetState, TaskId
 from spark_jobs.connect.group.member import Round
 from spark_jobs.connect.group.protocol import NO_WORK, Work
@@ -58,6 +60,8 @@ NO_URL: Final = "NOTUSED"
 RETRY_S: Final = 0.25
 RETRY_MAX_S: Final = 5.0
 STOP_S: Final = 5.0
+TICK_S: Final = 30.0
+"""How often the age of the session's key is checked while nothing happens."""
 KEY_BYTES: Final = 32
 KEY_ALGORITHM: Final = "HmacSHA256"
 _SAFE: Final = frozenset({State.UNASSIGNED, State.FAILED})
@@ -73,7 +77,7 @@ class NotLeaderError(ConnectError):
 
 
 class NotOwnerError(ConnectError):
-    """Another worker runs this connector or task: the request belongs to its address."""
+    """Another worker runs this connector or task: the request belongs to its address, "" if none does yet."""
 
     def __init__(self, owner_url: str) -> None:
         super().__init__("Cannot complete request because another worker runs this")
@@ -95,7 +99,7 @@ class Herder:
         offsets: OffsetStore,
         new_group: Callable[[Herder], Group],
         namespace: str = "",
-        on_lead: Callable[[Herder], None] = lambda herder: None,
+        on_lead: Callable[[Herder], None] | None = None,
     ) -> None:
         """
         Args:
@@ -120,10 +124,11 @@ class Herder:
         self._group = new_group(self)
         self._namespace = namespace
         self._on_lead = on_lead
+        self._protocol = settings["connect.protocol"].lower() if settings.is_distributed else ""
+        self._wanted_tasks: dict[str, list[dict[str, str]]] = {}
+        """What the connectors that run here have asked for last, until the leader has stored it."""
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="herder", daemon=True)
-        # Requests to other workers wait for these: the herder itself does not.
-        self._senders = ThreadPoolExecutor(2, thread_name_prefix="to-leader")
         self._stopping = threading.Event()
 
     # Life
@@ -148,22 +153,18 @@ class Herder:
             self._group.stop(STOP_S)
             self._calls.put(None)
             self._thread.join(STOP_S)
-        self._senders.shutdown(wait=False, cancel_futures=True)
         for store in (self.states, self.offsets, self.configs):
             store.stop()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the worker has joined its group once."""
+        return self._generation >= 0
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Run a call in the deciding thread; the result has what it returns or raises."""
         done: Future[T] = Future()
-
-        def run() -> None:
-            if done.set_running_or_notify_cancel():
-                try:
-                    done.set_result(call())
-                except BaseException as error:
-                    done.set_exception(error)
-
-        self._calls.put(run)
+        self._calls.put(lambda: settle(done, call))
         return done
 
     def _post(self, call: Callable[[], object]) -> None:
@@ -178,7 +179,13 @@ class Herder:
         self._calls.put(run)
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
+        while True:
+            try:
+                call = self._calls.get(timeout=TICK_S)
+            except queue.Empty:
+                call = partial(self._post, self._renew_session_key)
+            if call is None:
+                return
             call()
 
     # What users want: called in the deciding thread, on the leader
@@ -223,10 +230,8 @@ class Herder:
         """Store the tasks that the owner of a connector has asked for. Raises NotFoundError."""
         self._require(name)
         state = self.configs.state
-        if state.target(name) is TargetState.STOPPED:
-            return
-        if name in state.inconsistent or list(state.tasks.get(name, ())) != [dict(each) for each in configs]:
-            self.configs.write(task_records(name, [dict(each) for each in configs]))
+        if state.target(name) is not TargetState.STOPPED and not state.has_tasks(name, configs):
+            self.configs.write(task_records(name, configs))
 
     def fence(self, name: str) -> None:
         """End the transactions of the tasks that a source connector had before. Raises NotFoundError."""
@@ -271,7 +276,7 @@ class Herder:
             return
         status = self.states.status(owner)
         if status is None or status.worker_id == self.worker_id:
-            raise ConnectError(f"{owner} is not assigned to a worker at the moment")
+            raise NotOwnerError("")
         raise NotOwnerError(f"{self.url.partition('//')[0]}//{status.worker_id}/")
 
     # What the group, the stores, connectors and tasks report: any thread
@@ -321,6 +326,7 @@ class Herder:
             return
         led = self.is_leader
         self._generation, self.leader_url, self.is_leader = found.generation, found.leader_url, found.is_leader
+        self._protocol = found.protocol
         logger.info(
             "generation %d: this worker %s; it gets %d connectors and %d tasks, and stops %d and %d",
             found.generation,
@@ -329,7 +335,8 @@ class Herder:
             *map(len, found.revoked),
         )
         if self.configs.state.offset < found.config_offset:
-            self.configs.refresh()
+            self._refresh_configs()
+            self._check_offset(found.config_offset)
         if found.revoked:
             self._stop(found.revoked)
             self._group.release(found.revoked)
@@ -337,8 +344,25 @@ class Herder:
         self._start(found.assigned)
         if self.is_leader:
             self._renew_session_key()
-            if not led:
+            if not led and self._on_lead is not None:
                 self._on_lead(self)
+
+    def _refresh_configs(self) -> None:
+        """Read the configurations of new work. What cannot be read yet starts when it is."""
+        try:
+            self.configs.refresh()
+        except ConnectError as error:
+            logger.error("the configurations of new connectors and tasks are not read yet: %s", error)
+
+    def _check_offset(self, wanted: int) -> None:
+        """Report that this worker reads another topic than the leader, which has read up to the offset `wanted`."""
+        offset = self.configs.state.offset
+        if offset < wanted:
+            logger.error(
+                "the topic %s ends at the offset %d, but the leader %s has read configurations up to %d: "
+                "config.storage.topic must name the same topic on all workers of the group %s",
+                self.settings["config.storage.topic"], offset, self.leader_url, wanted, self.settings.group_id,
+            )  # fmt: skip
 
     def _lost(self) -> None:
         self.is_leader, self.leader_url = False, ""
@@ -362,7 +386,8 @@ class Herder:
         state = self.configs.state
         config = state.connectors.get(name)
         if config is None:
-            return  # deleted since
+            self._report_unknown(name)
+            return
         started = self.worker.start_connector(name, config, state.target(name))
         if state.target(name) is TargetState.STARTED:
             started.add_done_callback(lambda _: self.wants_reconfiguration(name))
@@ -371,14 +396,25 @@ class Herder:
         state = self.configs.state
         config, connector_config = state.task_config(task), state.connectors.get(task.connector)
         if config is None or connector_config is None:
-            return  # deleted since
+            self._report_unknown(task)
+            return
         if self.settings.exactly_once and task.connector in state.needs_fencing and self._is_source(connector_config):
             self._fence_then_start(task)
             return
         self.worker.start_task(task, connector_config, config, state.target(task.connector))
 
+    def _report_unknown(self, owner: Owner) -> None:
+        logger.warning(
+            "%s has no configuration here: it was deleted since, or the workers of the group have different topics of "
+            "configurations", owner,
+        )  # fmt: skip
+
     def _is_source(self, config: Config) -> bool:
-        return issubclass(self.plugins.connector(config[CONNECTOR_CLASS]), SourceConnector)
+        """Whether a configuration is that of a source whose class exists here: without it the task has FAILED."""
+        try:
+            return issubclass(self.plugins.connector(config.get(CONNECTOR_CLASS, "")), SourceConnector)
+        except ConfigError:
+            return False
 
     def _fence_then_start(self, task: TaskId) -> None:
         """Start a task when the leader has fenced those that had the connector's work before."""
@@ -387,14 +423,12 @@ class Herder:
             self._to_leader("PUT", task.connector, "fence", None, lambda: self.fence(task.connector))
             self._post(lambda: self._start_fenced(task))
 
-        self._senders.submit(
-            lambda: self._repeat(
-                fence, lambda: task in self._work.tasks, f"the tasks of {task.connector} are not fenced yet"
-            )
-        )
+        failure = f"the tasks of {task.connector} are not fenced yet"
+        # The herder does not wait for other workers.
+        call_in_thread(f"fence-{task}", lambda: self._repeat(fence, lambda: task in self._work.tasks, failure))
 
     def _start_fenced(self, task: TaskId) -> None:
-        self.configs.refresh()
+        self._refresh_configs()
         if task in self._work.tasks - self.worker.tasks:
             self._start_task(task)
 
@@ -475,21 +509,20 @@ class Herder:
             logger.error("the tasks of %s stay as they are: %s", connector, error)
             return
         configs = done.result()
-        state = self.configs.state
-        if list(state.tasks.get(connector, ())) == configs and connector not in state.inconsistent:
+        if self.configs.state.has_tasks(connector, configs):
+            self._wanted_tasks.pop(connector, None)
             return
-        if self.is_leader:
-            self.put_task_configs(connector, configs)
-        else:
-            self._senders.submit(lambda: self._send_tasks(connector, configs))
+        self._wanted_tasks[connector] = configs
+        call_in_thread(f"tasks-of-{connector}", lambda: self._send_tasks(connector, configs))
 
     def _send_tasks(self, connector: str, configs: list[dict[str, str]]) -> None:
         def send() -> None:
             self._to_leader("POST", connector, "tasks", configs, lambda: self.put_task_configs(connector, configs))
 
-        self._repeat(
-            send, lambda: connector in self._work.connectors, f"the leader does not take the tasks of {connector} yet"
-        )
+        def is_wanted() -> bool:
+            return connector in self._work.connectors and self._wanted_tasks.get(connector) is configs
+
+        self._repeat(send, is_wanted, f"the leader does not take the tasks of {connector} yet")
 
     def _repeat(self, send: Callable[[], None], is_wanted: Callable[[], bool], failure: str) -> None:
         """Send a request until it succeeds, with longer and longer pauses, unless it is not wanted any more."""
@@ -523,11 +556,12 @@ class Herder:
 
     @property
     def uses_signatures(self) -> bool:
-        return self.settings.is_distributed and self.settings["connect.protocol"].lower() == "sessioned"
+        """Whether workers sign requests to each other: all of the group support it."""
+        return self._protocol == "sessioned"
 
     def _renew_session_key(self) -> None:
         """As the leader, make a key if there is none, or it is too old."""
-        if not self.uses_signatures:
+        if not self.is_leader or not self.uses_signatures:
             return
         now_ms = time.time_ns() // 1_000_000
         present = self.configs.state.session_key

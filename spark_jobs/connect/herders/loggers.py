@@ -46,12 +46,19 @@ def set_level(name: str, level: str) -> list[str]:
     """Set the level of a logger and of those below it; return their names. Raises ConfigError for an unknown level."""
     if level.upper() not in LEVELS:
         raise ConfigError(f"invalid log level '{level}': expected one of {', '.join(LEVELS)}")
-    below = sorted(each for each in logging.Logger.manager.loggerDict if each.startswith(f"{name}."))
-    names = [name, *below]
+    names = [name, *_below(name)]
     for each in names:
         _logger(each).setLevel(LEVELS[level.upper()])
         _changed_ms[each] = time.time_ns() // 1_000_000
     return names
+
+
+def _below(name: str) -> list[str]:
+    """Return the loggers that inherit from one; of the root those that have a level of their own."""
+    found = logging.Logger.manager.loggerDict
+    if name == ROOT:
+        return sorted(each for each, kept in found.items() if isinstance(kept, logging.Logger) and kept.level)
+    return sorted(each for each in found if each.startswith(f"{name}."))
 
 
 def _described(name: str) -> dict[str, object]:

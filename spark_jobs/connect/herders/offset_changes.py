@@ -116,6 +116,7 @@ class OffsetChanges:
             raise ConnectError(f"the offsets of {name} could not be stored")
 
     def _admin(self, config: Mapping[str, str]) -> AdminClient:
+        """Return a client. Keep it until its response has arrived: a client that is garbage drops its requests."""
         return AdminClient(self._clients.admin_settings(config))
 
     def _group(self, name: str, config: Mapping[str, str]) -> str:
@@ -123,7 +124,8 @@ class OffsetChanges:
 
     def _committed(self, name: str, config: Mapping[str, str]) -> dict[Partition, int]:
         request = ConsumerGroupTopicPartitions(self._group(name, config))
-        result = self._waited(self._admin(config).list_consumer_group_offsets([request]), name)
+        admin = self._admin(config)
+        result = self._waited(admin.list_consumer_group_offsets([request]), name)
         return {(each.topic, each.partition): each.offset for each in result.topic_partitions or ()}
 
     def _commit(self, name: str, config: Mapping[str, str], wanted: Mapping[Partition, int | None]) -> None:
@@ -136,11 +138,13 @@ class OffsetChanges:
         if kept:
             partitions = [TopicPartition(*each, offset) for each, offset in kept.items()]
             request = ConsumerGroupTopicPartitions(self._group(name, config), partitions)
-            self._waited(self._admin(config).alter_consumer_group_offsets([request]), name)
+            admin = self._admin(config)
+            self._waited(admin.alter_consumer_group_offsets([request]), name)
 
     def _delete_group(self, name: str, config: Mapping[str, str]) -> None:
+        admin = self._admin(config)
         try:
-            self._waited(self._admin(config).delete_consumer_groups([self._group(name, config)]), name)
+            self._waited(admin.delete_consumer_groups([self._group(name, config)]), name)
         except ConnectError as error:
             cause = error.__cause__
             if not isinstance(cause, KafkaException) or cause.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:

@@ -54,6 +54,18 @@ class Queries:
         tasks = [{"id": task.task, **self._state(task)} for task in self._herder.configs.state.task_ids(name)]
         return {NAME: name, "connector": self._state(name), "tasks": tasks, "type": self.kind(config)}
 
+    def restart_plan(self, name: str, *, only_failed: bool, include_tasks: bool) -> dict[str, Any]:
+        """Return the states of a connector and its tasks, with RESTARTING for what a restart concerns (KIP-745).
+
+        Raises NotFoundError.
+        """
+        found = self.status(name)
+        for each in [found["connector"], *(found["tasks"] if include_tasks else ())]:
+            if not only_failed or each["state"] == State.FAILED.value:
+                each["state"] = State.RESTARTING.value
+                each.pop("trace", None)
+        return found
+
     def task_status(self, task: TaskId) -> dict[str, Any]:
         """Raises NotFoundError."""
         self.config(task.connector)

@@ -6,28 +6,33 @@ the settings that every connector has, its own, and those of its converters, tra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from spark_jobs.connect.base.api import Connector, Converter, SinkConnector
 from spark_jobs.connect.base.connector_settings import (
     CONNECTOR_CLASS,
+    EXACTLY_ONCE,
     HEADER_CONVERTER,
     KEY_CONVERTER,
     PREDICATES,
     SINK_SETTINGS,
     SOURCE_SETTINGS,
+    TRANSACTION_BOUNDARY,
     TRANSFORMS,
     VALUE_CONVERTER,
     check_topics,
     with_current_names,
 )
-from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, parse
+from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Problems, Setting, parse
 from spark_jobs.connect.base.errors import ConfigError
 from spark_jobs.connect.worker.chain import NEGATE, PREDICATE, TYPE, build_converters, build_steps, with_converters
 from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.providers import masked
 from spark_jobs.connect.worker.settings import WorkerSettings
+
+
+CONVERTERS: Final = (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER)
 
 
 def validate(given: Mapping[str, str | None], settings: WorkerSettings, plugins: Plugins) -> dict[str, Any]:
@@ -40,46 +45,59 @@ def validate(given: Mapping[str, str | None], settings: WorkerSettings, plugins:
         raise ConfigError(f"Connector config {_shown(stored)} contains no connector type")
     config = settings.providers.resolved(stored)
     connector_class = plugins.connector(config[CONNECTOR_CLASS])
-    common = SINK_SETTINGS if issubclass(connector_class, SinkConnector) else SOURCE_SETTINGS
-    definition = common + connector_class.definition + Definition(_of_plugins(config, plugins))
+    definition = definition_of(connector_class) + Definition(_of_plugins(config, plugins))
     problems = definition.validate(config)
     errors = {name: list(each) for name, each in problems.errors.items()}
 
     def add(name: str, error: object) -> None:
         errors.setdefault(name, []).append(str(error))
 
-    if not errors:
-        _check_together(connector_class, config, problems.values, settings, plugins, add)
+    _check_together(connector_class, config, problems, settings, plugins, add)
     shown = {name: [masked(stored, config, text) for text in texts] for name, texts in errors.items()}
     return _result(connector_class, definition, stored, shown)
+
+
+def definition_of(plugin: type[Any]) -> Definition:
+    """Return the settings of a class: of a connector also those that every connector has."""
+    own: Definition = plugin.definition
+    if issubclass(plugin, Connector):
+        return (SINK_SETTINGS if issubclass(plugin, SinkConnector) else SOURCE_SETTINGS) + own
+    return own
 
 
 def _check_together(
     connector_class: type[Connector],
     config: Mapping[str, str],
-    parsed: Mapping[str, Any],
+    problems: Problems,
     settings: WorkerSettings,
     plugins: Plugins,
     add: Any,
 ) -> None:
-    """Report errors of settings that depend on each other, and those that only their classes know."""
-    try:
-        build_converters(config, settings.given, plugins)
-    except Exception as error:  # of a converter's code
-        add(VALUE_CONVERTER if config.get(VALUE_CONVERTER) else KEY_CONVERTER, error)
-    try:
-        build_steps(config, plugins)
-    except Exception as error:
-        add(TRANSFORMS, error)
+    """Report errors of settings that depend on each other, and those that only their classes know.
+
+    What depends on a setting that is invalid already is not checked: it would be reported twice.
+    """
+    if not _has_errors(problems, CONVERTERS):
+        try:
+            build_converters(config, settings.given, plugins)
+        except Exception as error:  # of a converter's code
+            add(VALUE_CONVERTER if config.get(VALUE_CONVERTER) else KEY_CONVERTER, error)
+    if not _has_errors(problems, (TRANSFORMS, PREDICATES)):
+        try:
+            build_steps(config, plugins)
+        except Exception as error:
+            add(TRANSFORMS, error)
     if issubclass(connector_class, SinkConnector):
         try:
-            check_topics(parsed)
+            check_topics(problems.values)
         except ConfigError as error:
             add("topics", error)
-    elif settings.exactly_once:
-        _check_exactly_once(connector_class(), config, parsed, add)
     try:
-        own = connector_class().validate(with_converters(config, settings.given))
+        connector = connector_class()
+        if settings.exactly_once and not issubclass(connector_class, SinkConnector):
+            _check_exactly_once(connector, config, problems, add)
+        is_valid = not problems.errors.keys() & connector_class.definition.settings.keys()
+        own = connector.validate(with_converters(config, settings.given)) if is_valid else {}
     except Exception as error:
         raise ConfigError(f"The connector {connector_class.__qualname__} cannot check its settings: {error}") from error
     for name, texts in own.items():
@@ -87,17 +105,21 @@ def _check_together(
             add(name, text)
 
 
-def _check_exactly_once(connector: Any, config: Mapping[str, str], parsed: Mapping[str, Any], add: Any) -> None:
-    if parsed["exactly.once.support"].lower() == "required" and not connector.exactly_once_support(config):
+def _has_errors(problems: Problems, settings: Sequence[str]) -> bool:
+    """Whether there are errors of these settings, or of those that have their names as a prefix."""
+    return any(name == each or name.startswith(f"{each}.") for name in problems.errors for each in settings)
+
+
+def _check_exactly_once(connector: Any, config: Mapping[str, str], problems: Problems, add: Any) -> None:
+    support, boundary = (problems.values.get(name, "").lower() for name in (EXACTLY_ONCE, TRANSACTION_BOUNDARY))
+    if support == "required" and not connector.exactly_once_support(config):
         add(
-            "exactly.once.support",
+            EXACTLY_ONCE,
             "The connector does not support exactly-once semantics with the provided configuration.",
         )
-    if parsed["transaction.boundary"].lower() == "connector" and not connector.can_define_transaction_boundaries(
-        config
-    ):
+    if boundary == "connector" and not connector.can_define_transaction_boundaries(config):
         add(
-            "transaction.boundary",
+            TRANSACTION_BOUNDARY,
             "The connector does not support connector-defined transaction boundaries with the given configuration. "
             "Please reconfigure it to use a different transaction boundary definition.",
         )
@@ -105,7 +127,7 @@ def _check_exactly_once(connector: Any, config: Mapping[str, str], parsed: Mappi
 
 def _of_plugins(config: Mapping[str, str], plugins: Plugins) -> Iterator[Setting]:
     """Yield the settings of converters, transforms and predicates under their prefixes."""
-    for name in (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER):
+    for name in CONVERTERS:
         load = plugins.header_converter if name == HEADER_CONVERTER else plugins.converter
         if config.get(name):
             try:

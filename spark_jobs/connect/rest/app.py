@@ -13,11 +13,12 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
 from milena_broker import __version__
+from spark_jobs.connect.base.calls import call_in_thread
 from spark_jobs.connect.base.connector_settings import CONNECTOR_CLASS, NAME
 from spark_jobs.connect.base.definitions import Kind, parse
 from spark_jobs.connect.base.errors import AlreadyExistsError, ConfigError, ConnectError, NotFoundError
@@ -26,7 +27,7 @@ from spark_jobs.connect.herders import forwarding, loggers
 from spark_jobs.connect.herders.herder import Herder, NotLeaderError, NotOwnerError
 from spark_jobs.connect.herders.offset_changes import OffsetChanges, parse_changes
 from spark_jobs.connect.herders.queries import Queries
-from spark_jobs.connect.herders.validation import described, raise_problems, validate
+from spark_jobs.connect.herders.validation import definition_of, described, raise_problems, validate
 from spark_jobs.connect.stores.config_state import logger_record
 
 logger = logging.getLogger("org.apache.kafka.connect.runtime.rest.RestServer")
@@ -37,7 +38,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 KAFKA_VERSION: Final = "3.9.1"
 BODY_MAX: Final = 4 << 20
 TIMEOUT_S: Final = 90.0
+HEALTH_TIMEOUT_S: Final = 10.0
 FORWARD: Final = "forward"
+TASK_DIGITS_MAX: Final = 9
 _STATUS_OF: Mapping[type[Exception], int] = {
     NotFoundError: 404,
     AlreadyExistsError: 409,
@@ -114,7 +117,14 @@ class RestApp:
         return _json({"version": KAFKA_VERSION, "commit": commit, "kafka_cluster_id": self._cluster_id()})
 
     async def _health(self, _request: web.Request) -> web.Response:
-        await self._decided(lambda: None)
+        """See KIP-1017."""
+        if not self._herder.is_ready:
+            return _json({"status": "starting", "message": "Worker is still starting up."}, 503)
+        try:
+            await self._decided(lambda: None, HEALTH_TIMEOUT_S)
+        except TimeoutError:
+            text = f"Worker was unable to handle this request within {HEALTH_TIMEOUT_S:g} s and may be stalled."
+            return _json({"status": "unhealthy", "message": text}, 500)
         text = "Worker has completed startup and is ready to handle requests."
         return _json({"status": "healthy", "message": text})
 
@@ -164,12 +174,13 @@ class RestApp:
         target = _initial_target(body.get("initial_state"))
         await self._put(name.strip(), config, replaces=False, target=target)
         found = self._queries.connector(name.strip())
-        return _json(found, 201, {"Location": f"/connectors/{name.strip()}"})
+        return _json(found, 201, _location(name.strip()))
 
     async def _put_config(self, request: web.Request) -> web.Response:
         name = request.match_info["connector"]
         is_new = await self._put(name, _config(await _body(request)), replaces=True)
-        return _json(self._queries.connector(name), 201 if is_new else 200, {"Location": f"/connectors/{name}"})
+        status, headers = (201, _location(name)) if is_new else (200, None)
+        return _json(self._queries.connector(name), status, headers)
 
     async def _patch_config(self, request: web.Request) -> web.Response:
         name = request.match_info["connector"]
@@ -189,7 +200,7 @@ class RestApp:
             )
         await self._decided(self._herder.require_leader)
         whole = {**config, NAME: name}
-        raise_problems(await asyncio.to_thread(self._validated, whole))
+        raise_problems(await _in_thread(lambda: self._validated(whole)))
         return await self._decided(lambda: self._herder.put_connector(name, whole, replaces=replaces, target=target))
 
     def _validated(self, config: Mapping[str, str | None]) -> dict[str, Any]:
@@ -226,7 +237,7 @@ class RestApp:
         await self._decided(
             lambda: self._herder.request_restart(name, only_failed=only_failed, include_tasks=with_tasks)
         )
-        return _json(self._queries.status(name), 202)
+        return _json(self._queries.restart_plan(name, only_failed=only_failed, include_tasks=with_tasks), 202)
 
     async def _topics(self, request: web.Request) -> web.Response:
         if not self._herder.settings["topic.tracking.enable"]:
@@ -261,10 +272,10 @@ class RestApp:
         return web.Response(status=204)
 
     async def _put_tasks(self, request: web.Request) -> web.Response:
+        await self._require_worker(request)
         configs = await _body(request)
         if not isinstance(configs, list):
             raise ConfigError("expected a list of configurations of tasks")
-        await self._require_worker(request)
         name, tasks = request.match_info["connector"], [_config(each) for each in configs]
         await self._decided(lambda: self._herder.put_task_configs(name, tasks))
         return web.Response(status=200)
@@ -276,10 +287,12 @@ class RestApp:
         return web.Response(status=200)
 
     async def _require_worker(self, request: web.Request) -> None:
-        """Raise HTTPForbidden unless a worker of the group has sent a request, if the group has a key."""
+        """Raise HTTPForbidden unless a worker of the group has sent a request, if its workers sign them."""
         key = self._herder.configs.state.session_key
-        if not self._herder.uses_signatures or key is None:
+        if not self._herder.uses_signatures:
             return
+        if key is None:
+            raise web.HTTPServiceUnavailable(text="This worker has not been able to read a session key yet.")
         if forwarding.SIGNATURE not in request.headers:
             raise web.HTTPBadRequest(text="Internal request missing required header X-Connect-Authorization")
         if not forwarding.is_signed(key, await request.read(), request.headers):
@@ -288,31 +301,33 @@ class RestApp:
     # Offsets
 
     async def _get_offsets(self, request: web.Request) -> web.Response:
-        return _json(await asyncio.to_thread(self._offsets.offsets, request.match_info["connector"]))
+        name = request.match_info["connector"]
+        return _json(await _in_thread(lambda: self._offsets.offsets(name)))
 
     async def _alter_offsets(self, request: web.Request) -> web.Response:
         changes = parse_changes(await _body(request))
         await self._decided(self._herder.require_leader)
-        text = await asyncio.to_thread(self._offsets.alter, request.match_info["connector"], changes)
-        return _json({"message": text})
+        name = request.match_info["connector"]
+        return _json({"message": await _in_thread(lambda: self._offsets.alter(name, changes))})
 
     async def _reset_offsets(self, request: web.Request) -> web.Response:
         await self._decided(self._herder.require_leader)
-        return _json({"message": await asyncio.to_thread(self._offsets.reset, request.match_info["connector"])})
+        name = request.match_info["connector"]
+        return _json({"message": await _in_thread(lambda: self._offsets.reset(name))})
 
     # Plug-ins
 
     async def _plugins(self, request: web.Request) -> web.Response:
         only = request.query.get("connectorsOnly", "true").lower() != "false"
-        return _json(await asyncio.to_thread(self._queries.plugins, connectors_only=only))
+        return _json(await _in_thread(lambda: self._queries.plugins(connectors_only=only)))
 
     async def _plugin_config(self, request: web.Request) -> web.Response:
         name = request.match_info["plugin"]
         plugin = self._herder.plugins.find(name)
         if plugin is None:
             raise NotFoundError(f"Unknown plugin {name}.")
-        found = await asyncio.to_thread(plugin.load)
-        return _json([described(each) for each in found.definition])
+        definition = await _in_thread(lambda: definition_of(plugin.load()))
+        return _json([described(each) for each in definition])
 
     async def _validate(self, request: web.Request) -> web.Response:
         name = request.match_info["plugin"]
@@ -321,13 +336,13 @@ class RestApp:
         given = config.get(CONNECTOR_CLASS)
         if given is not None and _short(given) != _short(name):
             raise ConfigError(f"Included connector type {given} does not match request type {name}")
-        return _json(await asyncio.to_thread(self._validated, {**config, CONNECTOR_CLASS: given or name}))
+        return _json(await _in_thread(lambda: self._validated({**config, CONNECTOR_CLASS: given or name})))
 
     # All routes
 
-    async def _decided(self, call: Callable[[], T]) -> T:
+    async def _decided(self, call: Callable[[], T], timeout_s: float = TIMEOUT_S) -> T:
         """Return the result of a call in the herder's thread."""
-        return await asyncio.wait_for(asyncio.wrap_future(self._herder.submit(call)), TIMEOUT_S)
+        return await asyncio.wait_for(asyncio.wrap_future(self._herder.submit(call)), timeout_s)
 
     @web.middleware
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -338,8 +353,11 @@ class RestApp:
         except NotOwnerError as error:
             return await self._forward(request, error.owner_url)
         except web.HTTPException as error:
-            text = error.text if error.status in (400, 403) else f"HTTP {error.status} {error.reason}"
-            return _error(error.status, text or error.reason)
+            text = error.text if error.status in (400, 403, 503) else f"HTTP {error.status} {error.reason}"
+            response = _error(error.status, text or error.reason)
+            if "Allow" in error.headers:
+                response.headers["Allow"] = error.headers["Allow"]
+            return response
         except TimeoutError:
             return _error(500, "Request timed out")
         except Exception as error:
@@ -365,7 +383,7 @@ class RestApp:
         body = await request.read()
         kept = ("Content-Type", forwarding.SIGNATURE, forwarding.ALGORITHM, "Authorization")
         headers = {name: request.headers[name] for name in kept if name in request.headers}
-        status, content = await asyncio.to_thread(forwarding.send, url, request.method, path, body, headers)
+        status, content = await _in_thread(lambda: forwarding.send(url, request.method, path, body, headers))
         return web.Response(status=status, body=content, content_type="application/json")
 
 
@@ -384,7 +402,9 @@ async def _body(request: web.Request) -> Any:
     if not content:
         raise ConfigError("The request has no body: expected JSON")
     try:
-        return json.loads(content)
+        found = json.loads(content)
+        json.dumps(found, ensure_ascii=False).encode()  # fails for half a surrogate pair, which no topic can store
+        return found
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"The body of the request is not valid JSON: {error}") from error
 
@@ -423,9 +443,18 @@ def _flag(request: web.Request, name: str) -> bool:
     return bool(parse(name, Kind.BOOLEAN, request.query.get(name, "false")))
 
 
+async def _in_thread(call: Callable[[], T]) -> T:
+    """Return the result of a call that runs a plug-in's code, or waits for a broker. It may never return."""
+    return await asyncio.wait_for(asyncio.wrap_future(call_in_thread("rest-call", call)), TIMEOUT_S)
+
+
+def _location(connector: str) -> dict[str, str]:
+    return {"Location": f"/connectors/{quote(connector, safe='')}"}
+
+
 def _task(request: web.Request) -> TaskId:
     text = request.match_info["task"]
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > TASK_DIGITS_MAX:
         raise NotFoundError(f"{text} is not the number of a task")
     return TaskId(request.match_info["connector"], int(text))
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -74,6 +74,8 @@ class ConfigState:
     targets: Mapping[str, TargetState] = field(default_factory=dict)
     tasks: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     """Complete sets only."""
+    applied: Mapping[str, Config] = field(default_factory=dict)
+    """The configuration of each connector that its tasks were made with."""
     announced_tasks: Mapping[str, Mapping[int, Config]] = field(default_factory=dict)
     fenced_tasks: Mapping[str, int] = field(default_factory=dict)
     needs_fencing: frozenset[str] = frozenset()
@@ -92,12 +94,30 @@ class ConfigState:
         return configs[task.task] if task.task < len(configs) else None
 
     def after(self, key: str, value: Any, offset: int) -> tuple[ConfigState, Changes]:
-        """Return the state behind a record, and what it has changed. Raises ValueError for an invalid record."""
-        moved = replace(self, offset=offset + 1)
+        """Return the state behind a record, and what it has changed; `offset` is the record's.
+
+        Raises ValueError for an invalid record.
+        """
+        moved = self.behind(offset)
         for prefix, apply in _RECORDS.items():
             if key.startswith(prefix):
-                return apply(moved, key[len(prefix) :], value)
+                try:
+                    return apply(moved, key[len(prefix) :], value)
+                except (TypeError, KeyError, AttributeError) as error:
+                    raise ValueError(f"{value!r:.200} is no value of {key}") from error
         return moved, NOTHING
+
+    def behind(self, offset: int) -> ConfigState:
+        """Return the same state behind a record without meaning."""
+        return replace(self, offset=offset + 1)
+
+    def has_tasks(self, connector: str, configs: Sequence[Config]) -> bool:
+        """Whether a connector has these tasks, made with its present configuration."""
+        return (
+            connector not in self.inconsistent
+            and list(self.tasks.get(connector, ())) == list(configs)
+            and self.applied.get(connector) == self.connectors.get(connector)
+        )
 
 
 def _connector(state: ConfigState, name: str, value: Any) -> tuple[ConfigState, Changes]:
@@ -107,6 +127,7 @@ def _connector(state: ConfigState, name: str, value: Any) -> tuple[ConfigState, 
             connectors=_without(state.connectors, name),
             targets=_without(state.targets, name),
             tasks=_without(state.tasks, name),
+            applied=_without(state.applied, name),
             announced_tasks=_without(state.announced_tasks, name),
             fenced_tasks=_without(state.fenced_tasks, name),
             needs_fencing=state.needs_fencing - {name},
@@ -134,6 +155,7 @@ def _commit(state: ConfigState, connector: str, value: Any) -> tuple[ConfigState
         replace(
             state,
             tasks={**state.tasks, connector: tuple(known[number] for number in range(count))},
+            applied={**state.applied, connector: state.connectors.get(connector, {})},
             inconsistent=state.inconsistent - {connector},
             needs_fencing=state.needs_fencing | {connector},
         ),
@@ -202,7 +224,7 @@ def connector_record(name: str, config: Config | None) -> Record:
     return f"{CONNECTOR}{name}", None if config is None else {"properties": dict(config)}
 
 
-def task_records(connector: str, configs: list[Config]) -> list[Record]:
+def task_records(connector: str, configs: Sequence[Config]) -> list[Record]:
     """Return the records of a complete set of tasks."""
     each = [(f"{TASK}{connector}-{number}", {"properties": dict(config)}) for number, config in enumerate(configs)]
     return [*each, (f"{COMMIT}{connector}", {"tasks": len(configs)})]

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from spark_jobs.connect.base.errors import ConnectError
+from spark_jobs.connect.base.errors import ConfigError, ConnectError
 from spark_jobs.connect.stores.config_state import NOTHING, Changes, ConfigState, Record, encoded
 from spark_jobs.connect.stores.topic_log import TopicLog
 
@@ -43,7 +43,7 @@ class MemoryConfigs:
 
     def __init__(self) -> None:
         self.state = ConfigState()
-        self._on_change: OnChange = lambda changes: None
+        self._on_change: OnChange | None = None
 
     def start(self, on_change: OnChange) -> None:
         self._on_change = on_change
@@ -51,7 +51,7 @@ class MemoryConfigs:
     def write(self, records: Iterable[Record]) -> None:
         for key, value in records:
             self.state, changes = self.state.after(key, value, self.state.offset)
-            if changes is not NOTHING:
+            if changes is not NOTHING and self._on_change is not None:
                 self._on_change(changes)
 
     def refresh(self) -> None: ...
@@ -74,7 +74,12 @@ class TopicConfigs:
             return self._state
 
     def start(self, on_change: OnChange) -> None:
-        self._log.start()
+        if (partitions := self._log.start()) != 1:
+            raise ConfigError(
+                f"Topic '{self._log.topic}' supplied via the 'config.storage.topic' property is required to have a "
+                f"single partition in order to guarantee consistency of connector configurations, but found "
+                f"{partitions} partitions."
+            )
         self._on_change = on_change
 
     def write(self, records: Iterable[Record]) -> None:
@@ -92,10 +97,23 @@ class TopicConfigs:
         self._log.stop()
 
     def _read(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        parsed: Any = None if value is None else json.loads(value)
-        if key is None or not isinstance(parsed, dict | None):
-            raise ValueError(f"expected a key and a JSON object, found {value!r:.100}")
         with self._lock:
-            self._state, changes = self._state.after(key.decode(), parsed, offset)
+            before, self._state = self._state, self._state.behind(offset)
+        # An invalid record leaves the state as it is, but all workers have to agree how far they have read.
+        name, parsed = _parsed(key, value)
+        state, changes = before.after(name, parsed, offset)
+        with self._lock:
+            self._state = state
         if changes is not NOTHING and self._on_change is not None:
             self._on_change(changes)
+
+
+def _parsed(key: bytes | None, value: bytes | None) -> tuple[str, Any]:
+    """Return key and value of a stored record. Raises ValueError."""
+    try:
+        parsed: Any = None if value is None else json.loads(value)
+    except RecursionError as error:
+        raise ValueError(f"the JSON of {key!r:.100} is nested too deeply") from error
+    if key is None or not isinstance(parsed, dict | None):
+        raise ValueError(f"expected a key and a JSON object, found {value!r:.100}")
+    return key.decode(), parsed

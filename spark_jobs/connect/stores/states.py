@@ -76,8 +76,12 @@ class StateTable:
 
     def read(self, key: bytes | None, value: bytes | None) -> None:
         """Take a stored record. Raises ValueError for one that is not a state."""
-        name = (key or b"").decode()
-        found: Any = None if value is None else json.loads(value)
+        try:
+            self._read((key or b"").decode(), None if value is None else json.loads(value))
+        except (TypeError, KeyError, RecursionError) as error:
+            raise ValueError(f"{value!r:.200} is no state of {key!r:.100}") from error
+
+    def _read(self, name: str, found: Any) -> None:
         if name.startswith(TOPIC):
             self._read_topic(name, found)
         elif (owner := _owner(name)) is not None:

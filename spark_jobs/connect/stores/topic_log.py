@@ -12,7 +12,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from spark_jobs.connect.base.errors import ConfigError, ConnectError
@@ -56,12 +65,13 @@ class TopicLog:
         self._wishes: list[Future[None]] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=f"log-{topic}", daemon=True)
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
 
-    def start(self) -> None:
-        """Create the topic if it is missing, and read it to its present end.
+    def start(self) -> int:
+        """Create the topic if it is missing, and read it to its present end; return the number of its partitions.
 
         Raises ConfigError if it is not compacted, and ConnectError if it cannot be created or read.
         """
@@ -87,6 +97,7 @@ class TopicLog:
             raise ConnectError(f"the topic {self.topic} cannot be read: {error.args[0].str()}") from error
         self._thread.start()
         self.read_to_end(timeout_s=None)
+        return partitions
 
     def stop(self) -> None:
         self._stopping.set()
@@ -123,6 +134,8 @@ class TopicLog:
         """Return when everything that the topic has now was read. Raises ConnectError after `timeout_s`."""
         wish: Future[None] = Future()
         with self._lock:
+            if self._has_ended:
+                raise ConnectError(f"the topic {self.topic} was closed")
             self._wishes.append(wish)
         try:
             wish.result(timeout_s)
@@ -132,7 +145,8 @@ class TopicLog:
     def _create(self) -> int:
         """Create the topic unless it exists; return the number of its partitions."""
         admin = AdminClient(self._client)
-        while True:
+        give_up_s = time.monotonic() + REQUEST_TIMEOUT_S
+        while time.monotonic() < give_up_s:
             # A request for this topic alone would let the broker create it, with its defaults.
             found = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics.get(self.topic)
             if found is not None and found.error is None:
@@ -148,6 +162,7 @@ class TopicLog:
                         f"with fewer than {self._new_topic.replication_factor} brokers, set its replication factor"
                     ) from error
             time.sleep(POLL_S)
+        raise ConnectError(f"the topic {self.topic} exists or was created, but the broker does not list it")
 
     def _require_compaction(self, admin: AdminClient) -> None:
         resource = ConfigResource(ResourceType.TOPIC, self.topic)
@@ -179,6 +194,8 @@ class TopicLog:
                 each[0].set_result(None)
             if self._producer is not None:
                 self._producer.poll(0)
+        with self._lock:
+            self._has_ended = True
         for wish, _ in [*ends, *((wish, None) for wish in self._wishes)]:
             wish.set_exception(ConnectError(f"the topic {self.topic} was closed"))
 
@@ -189,16 +206,25 @@ class TopicLog:
         if not wishes:
             return []
         try:
-            assert self._consumer is not None
-            ends = {
-                each: self._consumer.get_watermark_offsets(TopicPartition(self.topic, each), REQUEST_TIMEOUT_S)[1]
-                for each in self._positions
-            }
+            ends = self._ends()
         except KafkaException:
             with self._lock:
                 self._wishes = wishes + self._wishes
             raise
         return [(wish, ends) for wish in wishes]
+
+    def _ends(self) -> dict[int, int]:
+        """Return the end of each partition. Raises KafkaException.
+
+        One request asks for all of a broker: it waits until the fetch before it on the connection has a response.
+        """
+        assert self._consumer is not None
+        wanted = [TopicPartition(self.topic, each, OFFSET_END) for each in self._positions]  # the time -1 is the end
+        found = self._consumer.offsets_for_times(wanted, REQUEST_TIMEOUT_S)
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return {each.partition: each.offset for each in found}
 
     def _take(self, timeout_s: float) -> None:
         """Read what has arrived; wait for the first record at most `timeout_s`."""

@@ -57,7 +57,7 @@ class Failures:
         connector: str,
         task: int,
         stopping: threading.Event,
-        report: Callable[[Failure], None] = lambda failure: None,
+        report: Callable[[Failure], None] | None = None,
     ) -> None:
         """`config` are parsed settings; `report` sends a tolerated failure as a dead letter."""
         self._tolerates = config[TOLERANCE].lower() == "all"
@@ -85,7 +85,8 @@ class Failures:
                 f"Tolerance exceeded in error handler: {failure.stage} in {failure.executing_class}: {failure.error}"
             ) from failure.error
         self.count += 1
-        self._report(failure)
+        if self._report is not None:
+            self._report(failure)
 
     def retried(self, step: Callable[[], T]) -> T:
         """Return the result of a step, which is repeated while it raises RetriableError and there is time."""

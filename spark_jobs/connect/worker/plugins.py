@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
@@ -64,7 +65,7 @@ class Plugin(NamedTuple):
         module, _, class_name = self.target.partition(":")
         try:
             return cast(type[Any], getattr(importlib.import_module(module), class_name))
-        except Exception as error:  # of any code in the module
+        except (Exception, SystemExit) as error:  # of any code in the module
             raise ConfigError(f"The class {self.name} cannot be loaded from {module}: {error}") from error
 
 
@@ -127,22 +128,25 @@ class Plugins:
     def _add_class(self, name: str, load: Any) -> None:
         try:
             self._add_found(load())
-        except Exception as error:  # of any code in the module
+        except (Exception, SystemExit) as error:  # of any code in the module
             logger.error("the plug-in %s cannot be loaded: %s", name, error)
 
     def _add_folder(self, folder: Path) -> None:
-        if not folder.is_dir():
-            logger.error("plugin.path names %s, which is not a folder", folder)
+        folder = Path(os.path.abspath(folder))  # as the import system names the files in it
+        try:
+            paths = sorted(folder.iterdir())
+        except OSError as error:
+            logger.error("plugin.path names %s, which is no folder that can be read: %s", folder, error.strerror)
             return
         sys.path.append(str(folder))
-        for path in sorted(folder.iterdir()):
+        for path in paths:
             if path.suffix == ".py" or (path / "__init__.py").exists():
                 self._add_module(path.stem, folder)
 
     def _add_module(self, name: str, folder: Path) -> None:
         try:
             module = importlib.import_module(name)
-        except Exception as error:  # of any code in the module
+        except (Exception, SystemExit) as error:  # of any code in the module
             logger.error("the module %s in %s cannot be imported: %s: %s", name, folder, type(error).__name__, error)
             return
         if Path(module.__file__ or "").is_relative_to(folder):

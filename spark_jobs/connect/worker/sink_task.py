@@ -356,15 +356,20 @@ class RunningSinkTask(RunningTask):
         for partition, offset in list(context.to_seek.items()):
             if partition not in context.assigned or self._has_sought(partition, offset):
                 del context.to_seek[partition]
-        if wanted := context.to_pause & context.assigned:
-            context.paused |= wanted
-            self._consumer.pause([library.TopicPartition(*each) for each in wanted])
+        self._pause_wanted()
         if wanted := context.to_resume & context.paused:
             context.paused -= wanted
             if not self.is_paused:
                 self._consumer.resume([library.TopicPartition(*each) for each in wanted])
-        context.to_pause.clear()
         context.to_resume.clear()
+
+    def _pause_wanted(self) -> None:
+        context = self._context
+        assert self._consumer is not None
+        if wanted := context.to_pause & context.assigned:
+            context.paused |= wanted
+            self._consumer.pause([library.TopicPartition(*each) for each in wanted])
+        context.to_pause.clear()
 
     def _has_sought(self, partition: TopicPartition, offset: int) -> bool:
         """Return False if the consumer does not read the partition yet: it is tried again."""
@@ -403,6 +408,7 @@ class RunningSinkTask(RunningTask):
                         for each, key in zip(partitions, found, strict=True)
                     ]
                 )
+            self._pause_wanted()
             if self.is_paused or self._is_holding:
                 self._pause_all(True)
 
