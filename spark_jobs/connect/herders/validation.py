@@ -31,7 +31,6 @@ from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.providers import masked
 from spark_jobs.connect.worker.settings import WorkerSettings
 
-
 CONVERTERS: Final = (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER)
 
 
