@@ -33,6 +33,7 @@ from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.progress import Batch, NewBatches
 from spark_jobs.skeleton.session import spark_session
 from tests.spark_jobs.hanging import end_with_stacks
+from tests.spark_jobs.plain_results import Row
 from tests.spark_jobs.quick_drivers import quick_settings, worker_environment
 from tests.spark_jobs.registry import RunningRegistry
 from tests.support.apache_kafka import apache_kafka
@@ -262,6 +263,14 @@ def record_ids(messages: Sequence[Message]) -> list[str]:
 
 def lines(*values: str, partition: int = 0) -> list[Sent]:
     return [Sent(value.encode(), partition=partition) for value in values]
+
+
+def rows(*values: Row) -> list[Sent]:
+    """Return a record for each row."""
+    return [
+        Sent(None if value is None else value.encode(), None if key is None else key.encode(), 0, time_ms)
+        for key, value, time_ms in values
+    ]
 
 
 def objects(*values: Mapping[str, object], key: str | None = None) -> list[Sent]:

@@ -9,8 +9,8 @@ from spark_jobs import stock_stats, wordcount
 from spark_jobs.samples import airport_lines, trades
 from spark_jobs.skeleton.job import Job
 from tests.spark_jobs.conftest import Sent, lines
+from tests.spark_jobs.plain_results import plain_counts
 from tests.spark_jobs.test_stock_stats import assert_equals_plain_statistics, sent
-from tests.spark_jobs.test_wordcount import plain_counts
 
 Values = Mapping[str | None, str | None]
 

@@ -5,16 +5,10 @@ import json
 import pytest
 
 from spark_jobs.country_count import JOB
-from tests.spark_jobs.conftest import JobRunner, Topics, last_values, objects
+from tests.spark_jobs.conftest import JobRunner, Topics, last_values, rows
+from tests.spark_jobs.plain_results import PAGE_VIEWS, plain_countries
 
 pytestmark = pytest.mark.spark
-
-CUSTOMERS = [
-    {"name": "Ada", "country": "GB"},
-    {"name": "Emmy", "country": "DE"},
-    {"name": "Sofia", "country": "RU"},
-    {"name": "Felix", "country": "DE"},
-]
 
 
 @pytest.mark.parametrize("flags", [[], ["--indent"]])
@@ -22,11 +16,8 @@ def test_the_last_value_of_a_country_is_its_number_of_customers(
     flags: list[str], topics: Topics, job_runner: JobRunner
 ) -> None:
     source, target = topics.create("customers", 1), topics.create("countries", 1)
-    topics.send(source, objects(*CUSTOMERS))
+    topics.send(source, rows(*PAGE_VIEWS))
     job_runner.run(JOB, "--input", source, "--output", target, *flags)
     found = last_values(topics.read(target))
-    assert {country: json.loads(str(value)) for country, value in found.items()} == {
-        country: {"country": country, "customers": customers}
-        for country, customers in (("GB", 1), ("DE", 2), ("RU", 1))
-    }
+    assert {country: json.loads(str(value)) for country, value in found.items()} == plain_countries(PAGE_VIEWS)
     assert all(("\n" in str(value)) == bool(flags) for value in found.values())

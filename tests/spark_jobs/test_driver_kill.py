@@ -15,8 +15,8 @@ from spark_jobs.samples import airport_lines
 from spark_jobs.skeleton.delivery import without_duplicates
 from tests.spark_jobs.conftest import JobRunner, KafkaReader, Topics, last_values, lines
 from tests.spark_jobs.drivers import kill_driver
+from tests.spark_jobs.plain_results import plain_counts
 from tests.spark_jobs.quick_drivers import quick_flags
-from tests.spark_jobs.test_wordcount import plain_counts
 
 pytestmark = pytest.mark.spark
 

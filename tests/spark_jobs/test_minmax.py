@@ -1,39 +1,29 @@
 """Ranges and averages of the stocks' prices equal a plain computation, across a restart."""
 
 import json
-from collections import defaultdict, deque
-from datetime import UTC, datetime
 
 import pytest
 
 from spark_jobs.minmax import JOB
-from spark_jobs.samples import stock_prices
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values
+from tests.spark_jobs.plain_results import plain_ranges, yearly_prices
 
 pytestmark = pytest.mark.spark
 
 
-def test_ranges_of_each_stock_and_year_equal_a_plain_computation(topics: Topics, job_runner: JobRunner) -> None:
+def test_ranges_of_each_symbol_and_year_equal_a_plain_computation(topics: Topics, job_runner: JobRunner) -> None:
     source, target = topics.create("prices", 1), topics.create("ranges", 1)
-    prices = list(stock_prices())
+    prices = yearly_prices()
     flags = ["--input", source, "--output", target, "--period", "year", "--average-of", "5"]
     for part in (prices[:250], prices[250:]):
         topics.send(source, [Sent(json.dumps(row).encode(), timestamp_ms=int(str(row["time"]))) for row in part])
         job_runner.run(JOB, *flags)
-    ranges: dict[str, list[float]] = defaultdict(list)
-    last: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=5))
-    averages = {}
-    for row in prices:
-        symbol, price = str(row["symbol"]), float(str(row["price"]))
-        key = f"{symbol}|{datetime.fromtimestamp(int(str(row['time'])) / 1000, UTC).year}"
-        ranges[key].append(price)
-        last[symbol].append(price)
-        averages[key] = sum(last[symbol]) / len(last[symbol])
+    expected = plain_ranges(prices)
     found = {str(key): json.loads(str(value)) for key, value in last_values(topics.read(target)).items()}
-    assert found.keys() == ranges.keys()
+    assert found.keys() == expected.keys()
     for key, row in found.items():
-        assert (row["min"], row["max"]) == (min(ranges[key]), max(ranges[key]))
-        assert row["average_of_last"] == pytest.approx(averages[key], abs=1e-9)
+        assert (row["min"], row["max"]) == expected[key][:2]
+        assert row["average_of_last"] == pytest.approx(expected[key].average, abs=1e-9)
     assert min(row["min"] for row in found.values() if row["symbol"] == "IBM") == 53.01
 
 

@@ -1,7 +1,6 @@
 """Sliding windows over generated trades equal a plain computation, late trades included."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from spark_jobs.samples import START_MS, trades
 from spark_jobs.skeleton.event_time import iso
 from spark_jobs.stock_stats import JOB
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics, last_values
+from tests.spark_jobs.plain_results import Figures, plain_statistics
 
 pytestmark = pytest.mark.spark
 
@@ -21,18 +21,7 @@ def sent(rows: Iterable[Mapping[str, Any]]) -> list[Sent]:
     return [Sent(json.dumps(row).encode(), timestamp_ms=row["time"]) for row in rows]
 
 
-def plain_statistics(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, int, float]]:
-    """Return the lowest price, number and average of the asks by ticker and window of five seconds."""
-    prices: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        if row["type"] == "ASK":
-            second = row["time"] // 1000
-            for start in range(second - 4, second + 1):
-                prices[f"{row['ticker']}|{iso(start * 1000)}"].append(row["price"])
-    return {key: (min(found), len(found), sum(found) / len(found)) for key, found in prices.items()}
-
-
-def figures(values: Mapping[str | None, str | None]) -> dict[str, tuple[float, int, float]]:
+def figures(values: Mapping[str | None, str | None]) -> dict[str, Figures]:
     found = {str(key): json.loads(str(value)) for key, value in values.items()}
     return {key: (row["min_price"], row["trades"], row["average_price"]) for key, row in found.items()}
 

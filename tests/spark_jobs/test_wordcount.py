@@ -1,22 +1,14 @@
 """Word counts equal a plain count of the words, also across a restart."""
 
-import re
-from collections import Counter
-
 import pytest
 
-from spark_jobs.samples import airport_lines
 from spark_jobs.wordcount import JOB
 from tests.spark_jobs.conftest import JobRunner, Topics, last_values, lines
+from tests.spark_jobs.plain_results import plain_counts, word_lines
 
 pytestmark = pytest.mark.spark
 
 AIRPORTS = 3_376
-
-
-def plain_counts(texts: list[str], stop_words: set[str]) -> dict[str, str]:
-    words = (word for text in texts for word in re.split(r"\W+", text.lower()))
-    return {word: str(count) for word, count in Counter(words).items() if word and word not in stop_words}
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(AIRPORTS, marks=pytest.mark.soak)])
@@ -24,7 +16,7 @@ def test_counts_of_the_airports_names_equal_a_plain_count_after_a_restart(
     count: int, topics: Topics, job_runner: JobRunner
 ) -> None:
     source, target = topics.create("words", 2), topics.create("counts", 1)
-    texts = list(airport_lines())[:count]
+    texts = word_lines(count)
     assert len(texts) == count
     flags = ["--input", source, "--output", target, "--stop-words", "the,of"]
     for half in (texts[: count // 3], texts[count // 3 :]):
