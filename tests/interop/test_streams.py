@@ -17,8 +17,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from tests.interop.conftest import JAVA_PROGRAMS, RunKafkaTool, Server, StartServer, create_topic
-from tests.support.apache_kafka import VERSION, streams_command
+from tests.interop.conftest import RunKafkaTool, Server, StartServer, create_topic
+from tests.interop.streams import StreamsHost
+from tests.support.apache_kafka import VERSION
 from tests.support.broker import ROOT, BrokerProcess
 from tests.support.parts import skip_when_unavailable
 
@@ -29,6 +30,7 @@ APPLICATIONS = (
     (VERSION, "exactly_once_v2"),
     ("4.1.0", "exactly_once_v2"),
 )
+PROGRAM = "WordsAndPairs"
 PARTITIONS = 3
 DEADLINE_S = 120
 WORDS = ("one", "two", "three", "four", "five")
@@ -43,40 +45,11 @@ def client(bootstrap: str) -> dict[str, object]:
     return {"bootstrap.servers": bootstrap, "log_level": 0}
 
 
-class Application:
-    """`WordCounts` as a separate process."""
-
-    def __init__(self, bootstrap: str, name: str, folder: Path, *, version: str, guarantee: str) -> None:
-        arguments = (bootstrap, name, guarantee, str(folder / f"state-of-{name}"))
-        with skip_when_unavailable():
-            self._command = streams_command(version, JAVA_PROGRAMS / "WordCounts.java", *arguments)
-        self._log = folder / f"{name}.log"
-
-    def start(self) -> Self:
-        """Start the application; return when it has its tasks."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        assert self._process.stdout is not None
-        states = [line.strip() for line in iter(self._process.stdout.readline, "RUNNING\n")]
-        assert self._process.poll() is None, f"{states}\n{self._log.read_text()[-4000:]}"
-        return self
-
-    def stop(self) -> None:
-        """Stop the application with SIGTERM; it must exit cleanly."""
-        self._process.communicate(timeout=DEADLINE_S)
-        assert self._process.returncode == 0
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
+def start_application(host: StreamsHost, bootstrap: str, name: str, guarantee: str) -> None:
+    """Start `WordsAndPairs`; return when it has its tasks."""
+    settings = {"processing.guarantee": guarantee, "repartition.purge.interval.ms": 100}
+    host.start(name, PROGRAM, bootstrap, f"{name}-", settings)
+    host.running(name)
 
 
 class Writer:
@@ -132,6 +105,10 @@ class Results:
             assert time.monotonic() < deadline, f"{self.counted} lines counted, {len(self.joined)} joined"
             self._read(0.1)
 
+    def read_until_counted(self, lines: int) -> None:
+        """Read until that many lines are counted."""
+        self.read_until(lambda: self.counted >= lines)
+
     def read_on(self) -> None:
         """Read for a short time, to detect unexpected records."""
         self._read(1)
@@ -176,20 +153,20 @@ def restart(server: Server) -> None:
 def count_while_killing(server: Server, name: str, folder: Path, *, version: str, guarantee: str, rounds: int) -> None:
     """Kill the application and the broker alternately; each line must be counted once."""
     create_topics(server.bootstrap, name)
-    application = Application(server.bootstrap, name, folder, version=version, guarantee=guarantee)
-    with application, Results(server.bootstrap, name) as results:
+    with StreamsHost(folder, PROGRAM, version=version) as host, Results(server.bootstrap, name) as results:
+        start_application(host, server.bootstrap, name, guarantee)
         with Writer(server.bootstrap, name) as writer:
             for turn in range(1, 2 * rounds + 1):
-                results.read_until(lambda turn=turn: results.counted >= turn * TURN)
+                results.read_until_counted(turn * TURN)
                 if turn % 2:
-                    application.kill()
-                    application.start()
+                    host.restart()
+                    start_application(host, server.bootstrap, name, guarantee)
                 else:
                     restart(server)
-            results.read_until(lambda: results.counted >= (2 * rounds + 1) * TURN)
+            results.read_until_counted((2 * rounds + 1) * TURN)
         results.read_until(lambda: results.counted >= writer.lines and len(results.joined) >= writer.lines)
         results.read_on()
-        application.stop()
+        host.end()
         assert results.counts == {word: list(range(1, writer.lines + 1)) for word in WORDS}
         assert sorted(results.joined) == sorted(f"left{line}+right{line}" for line in range(writer.lines))
 
@@ -212,28 +189,29 @@ def test_internal_topics_are_created_and_reset(server: Server, tmp_path: Path, r
     name = "internal"
     create_topics(server.bootstrap, name)
     lines = 0
-    for turn, folder in enumerate((tmp_path / "first", tmp_path / "second"), start=1):
-        folder.mkdir()
-        application = Application(server.bootstrap, name, folder, version=VERSION, guarantee="exactly_once_v2")
-        with application, Results(server.bootstrap, name) as results:
-            if turn == 1:
-                with Writer(server.bootstrap, name) as writer:
-                    results.read_until(lambda: results.counted >= TURN)
-                    wait_until_purged(server.bootstrap, f"{name}-counts-repartition")
-                lines = writer.lines
-            results.read_until(lambda wanted=turn * lines: results.counted >= wanted)
-            application.stop()
-            results.read_on()
-        assert results.counts == {word: [*range(1, lines + 1)] * turn for word in WORDS}
-        assert cleanup_policies(server.bootstrap, name) == {
-            f"{name}-counts-repartition": "delete",
-            f"{name}-counts-changelog": "compact",
-            f"{name}-pairs-this-join-store-changelog": "delete",
-            f"{name}-pairs-other-join-store-changelog": "delete",
-        }
-        # The first reset is ours: the second run shows that it counts everything again.
-        reset(server.bootstrap, name, run_own_reset if turn == 1 else partial(run_kafka_tool, KAFKA_RESET))
-        assert cleanup_policies(server.bootstrap, name) == {}
+    with StreamsHost(tmp_path, PROGRAM) as host:
+        for turn in (1, 2):
+            start_application(host, server.bootstrap, name, "exactly_once_v2")
+            with Results(server.bootstrap, name) as results:
+                if turn == 1:
+                    with Writer(server.bootstrap, name) as writer:
+                        results.read_until_counted(TURN)
+                        wait_until_purged(server.bootstrap, f"{name}-counts-repartition")
+                    lines = writer.lines
+                results.read_until_counted(turn * lines)
+                host.stop(name)
+                results.read_on()
+            assert results.counts == {word: [*range(1, lines + 1)] * turn for word in WORDS}
+            assert cleanup_policies(server.bootstrap, name) == {
+                f"{name}-counts-repartition": "delete",
+                f"{name}-counts-changelog": "compact",
+                f"{name}-pairs-this-join-store-changelog": "delete",
+                f"{name}-pairs-other-join-store-changelog": "delete",
+            }
+            # The first reset is ours: the second run shows that it counts everything again.
+            reset(server.bootstrap, name, run_own_reset if turn == 1 else partial(run_kafka_tool, KAFKA_RESET))
+            assert cleanup_policies(server.bootstrap, name) == {}
+            host.forget(name)
 
 
 def wait_until_purged(bootstrap: str, topic: str) -> None:

@@ -120,9 +120,22 @@ def client_command(version: str, source: Path, *arguments: str) -> list[str]:
     return _program_command(client_jars(version), source, arguments)
 
 
-def streams_command(version: str, source: Path, *arguments: str) -> list[str]:
-    """The command line of a program, a single `.java` file, that uses Kafka Streams of `version`."""
-    return _program_command(streams_jars(version), source, arguments)
+def streams_command(version: str, source: Path, *further_sources: Path) -> list[str]:
+    """The command line of a program, a single `.java` file, that uses Kafka Streams of `version`.
+
+    Args:
+        further_sources: programs whose classes it can load.
+    """
+    libraries = streams_jars(version)
+    folder = libraries.with_name("classes")
+    with ProgramHost([], CACHE / "classes", options=TOOL_JVM_OPTIONS) as compiler:
+
+        def javac(arguments: Sequence[str]) -> tuple[int, str]:
+            status, _, complaints = compiler.run("javac", *arguments, timeout_s=COMPILE_TIMEOUT_S)
+            return status, complaints
+
+        classes = [compiled(each, libraries, folder, javac) for each in (source, *further_sources)]
+    return _command([libraries / "*", *classes], source.stem, (), options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
 def _program_command(libraries: Path, source: Path, arguments: Sequence[str]) -> list[str]:
