@@ -25,6 +25,12 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.schema import message_info
@@ -34,6 +40,8 @@ Response = TypeVar("Response")
 BUFFER_SIZE = 1024 * 1024
 TOPIC_RESOURCE = 2
 SET = 0
+LATEST = -1
+CONSUMER = -1
 TIMEOUT_MS = 30_000
 LEADER_TIMEOUT_S = 30.0
 ASK_AGAIN_AFTER_S = 0.01
@@ -75,6 +83,17 @@ def alter_topic(port: int, name: str, settings: Mapping[str, str]) -> None:
 def delete_topic(port: int, name: str) -> None:
     response = ask(port, DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS), 5, DeleteTopicsResponse)
     _expect_success(response.responses[0].error_code, f"DeleteTopics {name}")
+
+
+def end_offset(port: int, topic: str) -> int:
+    """Return the end of partition 0; 0 if the topic does not exist."""
+    wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=LATEST)])
+    request = ListOffsetsRequest(replica_id=CONSUMER, topics=[wanted])
+    partition = ask(port, request, 5, ListOffsetsResponse).topics[0].partitions[0]
+    if partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return 0
+    _expect_success(partition.error_code, f"ListOffsets {topic}")
+    return partition.offset
 
 
 def produce_to_each(port: int, topic: str, partitions: int, batch: Batch) -> None:

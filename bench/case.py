@@ -24,6 +24,8 @@ class Case:
 
     `on_running` gets a warm server that other cases share. `on_new` gets a new server, not started yet, with `settings`
     in addition to those of all servers. `on_cluster` gets a running cluster of three brokers that other cases share.
+    `of_worker` gets the name of a server and an empty folder, and measures that server's programs of Connect at brokers
+    of Milena.
     `in_process` calls Milena's code without a server, in an empty folder, without a figure for Kafka. `rounds_max` is
     for cases that take long and vary little.
     """
@@ -34,6 +36,7 @@ class Case:
     on_running: Callable[[Subject, Scale], Values] | None = None
     on_new: Callable[[Server, Scale], Values] | None = None
     on_cluster: Callable[[ClusterSubject, Scale], Values] | None = None
+    of_worker: Callable[[str, Path, Scale], Values] | None = None
     in_process: Callable[[Path, Scale], Values] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     rounds_max: int | None = None

@@ -11,6 +11,7 @@ from bench import (
     cleaner_cases,
     client_cases,
     cluster_cases,
+    connect_cases,
     consumer_cases,
     figure_cases,
     group_cases,
@@ -33,6 +34,7 @@ FAMILIES = (
     transactions,
     cluster_cases,
     spark_cases,
+    connect_cases,
     figure_cases,
 )
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)

@@ -44,7 +44,7 @@ from tests.support.cluster import Cluster
 
 T = TypeVar("T")
 
-CASE_GROUPS = ("application", "cluster", "figures", "java", "threads")
+CASE_GROUPS = ("application", "cluster", "connect", "figures", "java", "threads")
 DEFAULT_OUTPUT = Path("var/bench")
 
 
@@ -100,6 +100,16 @@ class Run:
                 tempfile.TemporaryDirectory(prefix=f"{case.name}-", dir=folder) as data,
             ):
                 self._values[case.name, MILENA].append(case.in_process(Path(data), self._scale))
+
+    def of_workers(self, case: Case, names: Sequence[str], folder: Path) -> None:
+        assert case.of_worker is not None
+        for number in range(case.rounds(self._scale)):
+            for name in _alternating(names, number):
+                with (
+                    self._step(case.title, name, f"round {number + 1}"),
+                    tempfile.TemporaryDirectory(prefix=f"{case.name}-", dir=folder) as data,
+                ):
+                    self._values[case.name, name].append(case.of_worker(name, Path(data), self._scale))
 
     def warm_up(self, subjects: Sequence[Subject]) -> None:
         for subject in subjects:
@@ -168,10 +178,11 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
     All data are in one temporary folder (below `folder`), which is deleted at the end.
     """
     in_process = [case for case in cases if case.in_process is not None and MILENA in names]
+    of_workers = [case for case in cases if case.of_worker is not None]
     on_new = [case for case in cases if case.on_new is not None]
     on_running = [case for case in cases if case.on_running is not None]
     on_cluster = [case for case in cases if case.on_cluster is not None]
-    steps_on_new = sum(case.rounds(scale) for case in on_new)
+    steps_on_new = sum(case.rounds(scale) for case in (*on_new, *of_workers))
     steps_on_running = bool(on_running) + sum(case.rounds(scale) + 1 for case in on_running)
     steps_on_cluster = bool(on_cluster) + sum(case.rounds(scale) for case in on_cluster)
     steps_by_server = steps_on_new + steps_on_running + steps_on_cluster
@@ -182,6 +193,8 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
         started.enter_context(steps.bar)
         for case in in_process:
             run.in_process(case, data)
+        for case in of_workers:
+            run.of_workers(case, names, data)
         players = started.enter_context(contenders(names, data)) if on_new or on_running else []
         for case in on_new:
             run.on_new_servers(case, players)

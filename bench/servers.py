@@ -1,4 +1,4 @@
-"""The two servers under test, each started as its users start it, on empty folders.
+"""The two servers under test, each started as its users start it, on empty folders; and their programs of Connect.
 
 Owns: command lines, JVM options and the property values both servers get. Must not know what is measured.
 
@@ -8,16 +8,19 @@ without a launcher script, so that the start case compares the servers themselve
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from tests.support.apache_kafka import ApacheKafkaProcess
+from tests.support.apache_kafka import LOGGING, ApacheKafkaProcess, file_connectors_jar, jars, mirror_maker_jars
 from tests.support.broker import BrokerProcess
 from tests.support.cluster import Broker, NewBroker
+from tests.support.java import java_command
 from tests.support.zookeeper import ZooKeeperProcess
 
 # The options of kafka-server-start.sh; the explicit collector, G1, is the default there too.
@@ -30,9 +33,65 @@ KAFKA_JVM_OPTIONS = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
+# Those of kafka-run-class.sh, with which it starts all programs.
+_PROGRAM_JVM_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+)
 MILENA = "milena"
 KAFKA = "kafka"
 TITLES: Mapping[str, str] = {MILENA: "Milena", KAFKA: "Kafka"}
+
+
+class Program(Enum):
+    """The programs of Connect, and both MirrorMakers."""
+
+    CONNECT_STANDALONE = "connect-standalone"
+    KAFKA_MIRROR_MAKER = "kafka-mirror-maker"
+    CONNECT_MIRROR_MAKER = "connect-mirror-maker"
+
+
+def program_command(name: str, program: Program, arguments: Sequence[str]) -> list[str]:
+    """Return the command line of a program of a server, as its launcher runs it."""
+    if name == MILENA:
+        return [sys.executable, "-P", "-m", "milena_broker", _MODULES[program], *arguments]
+    jvm = _JAVA_PROGRAMS[program]
+    options = (*jvm.heap, *_PROGRAM_JVM_OPTIONS)
+    properties = {"log4j.configuration": LOGGING.as_uri(), "log.level": "WARN", "java.awt.headless": "true"}
+    return java_command([jvm.folder() / "*"], jvm.main, arguments, options=options, properties=properties)
+
+
+def plugin_path(name: str) -> str:
+    """Return where a worker finds the file connectors; Milena's are built in."""
+    return "" if name == MILENA else str(file_connectors_jar())
+
+
+class _JavaProgram(NamedTuple):
+    """`heap` is that of the program's launcher script."""
+
+    main: str
+    folder: Callable[[], Path]
+    heap: tuple[str, ...]
+
+
+_MODULES: Mapping[Program, str] = {
+    Program.CONNECT_STANDALONE: "spark_jobs.connect.cli.standalone",
+    Program.KAFKA_MIRROR_MAKER: "tools.records.mirror_maker",
+    Program.CONNECT_MIRROR_MAKER: "spark_jobs.connect.cli.mirror_maker",
+}
+_JAVA_PROGRAMS: Mapping[Program, _JavaProgram] = {
+    Program.CONNECT_STANDALONE: _JavaProgram(
+        "org.apache.kafka.connect.cli.ConnectStandalone", jars, ("-Xms256M", "-Xmx2G")
+    ),
+    Program.KAFKA_MIRROR_MAKER: _JavaProgram("kafka.tools.MirrorMaker", jars, ("-Xmx256M",)),
+    Program.CONNECT_MIRROR_MAKER: _JavaProgram(
+        "org.apache.kafka.connect.mirror.MirrorMaker", mirror_maker_jars, ("-Xms256M", "-Xmx2G")
+    ),
+}
 
 
 class Server(Protocol):

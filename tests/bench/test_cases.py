@@ -14,7 +14,7 @@ from bench.cluster import SETTINGS, ClusterSubject
 from bench.measures import Measure
 from bench.processes import MIB
 from bench.scale import Scale
-from bench.servers import MILENA, NEW_BROKERS
+from bench.servers import KAFKA, MILENA, NEW_BROKERS
 from bench.subject import Subject, running
 from tests.support.broker import BrokerProcess
 from tests.support.cluster import Cluster
@@ -53,10 +53,11 @@ def names(measures: tuple[Measure, ...]) -> set[str]:
 def selected(kind: str) -> list[ParameterSet]:
     """Return the cases of a kind. Those that repeat a function with other sizes are soak tests.
 
-    So are those with Spark, which start it for each of their topics, the figures with their many JVMs, and the case
-    that restarts every broker.
+    So are those with Spark, which start it for each of their topics, the figures with their many JVMs, and the cases
+    that start many processes.
     """
-    long_cases = (*spark_cases.CASES, *figure_cases.CASES, *(it for it in CASES if it.name == "cluster-replace"))
+    of_processes = ("cluster-replace", "connect-start", "connect-mirrormaker-2")
+    long_cases = (*spark_cases.CASES, *figure_cases.CASES, *(it for it in CASES if it.name in of_processes))
     seen, parameters = set(), []
     for case in CASES:
         if (function := getattr(case, kind)) is not None:
@@ -100,6 +101,25 @@ def test_cases_on_a_cluster_report_their_measures(cluster: ClusterSubject, case:
     assert all(value >= 0 for value in values.values())
 
 
+@pytest.mark.parametrize("case", selected("of_worker"))
+def test_cases_of_workers_report_their_measures(tmp_path: Path, case: Case) -> None:
+    check_worker_case(case, MILENA, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES if case.of_worker is not None])
+def test_cases_of_workers_measure_the_programs_of_kafka(tmp_path: Path, case: Case) -> None:
+    with skip_when_unavailable():
+        check_worker_case(case, KAFKA, tmp_path)
+
+
+def check_worker_case(case: Case, name: str, folder: Path) -> None:
+    assert case.of_worker is not None
+    values = case.of_worker(name, folder, TINY)
+    assert names(case.measures) <= values.keys()
+    assert all(value >= 0 for value in values.values())
+
+
 @pytest.mark.parametrize("case", selected("in_process"))
 def test_cases_in_process_report_their_measures(tmp_path: Path, case: Case) -> None:
     assert case.in_process is not None
@@ -110,5 +130,5 @@ def test_cases_in_process_report_their_measures(tmp_path: Path, case: Case) -> N
 
 def test_case_names_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
-    kinds = [[case.on_new, case.on_running, case.on_cluster, case.in_process] for case in CASES]
-    assert all(functions.count(None) == 3 for functions in kinds)
+    kinds = [[case.on_new, case.on_running, case.on_cluster, case.of_worker, case.in_process] for case in CASES]
+    assert all(functions.count(None) == 4 for functions in kinds)
