@@ -12,7 +12,7 @@ LAUNCHER_ALONE = {"kafka-run-class"}
 
 
 def test_every_launcher_of_a_tool_is_a_console_script() -> None:
-    names = {path.name for path in (ROOT / "bin").iterdir() if path.name.startswith(("kafka-", "zookeeper-"))}
+    names = {path.name for path in (ROOT / "bin").iterdir() if path.name.startswith(("kafka-", "zookeeper-", "connect-"))}
     launchers = {name for name in names if not name.endswith(".sh")}
     assert {f"{name}.sh" for name in launchers} == names - launchers
     assert set(SCRIPTS) == launchers - LAUNCHER_ALONE - set(missing.TOOLS) | {
@@ -25,9 +25,11 @@ def test_every_launcher_of_a_tool_is_a_console_script() -> None:
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_launcher_runs_the_same_module_as_the_console_script(name: str) -> None:
-    package, _, module = module_of(name).partition(".")
-    assert package == "tools"
-    assert f'run_tool {module} "$@"' in (ROOT / "bin" / name).read_text()
+    module = module_of(name)
+    package, _, inner = module.partition(".")
+    # Workers of Connect are not in the folder of the tools.
+    start = f"run_tool {inner}" if package == "tools" else f"run_module {module}"
+    assert f'{start} "$@"' in (ROOT / "bin" / name).read_text()
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
