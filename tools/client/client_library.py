@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from confluent_kafka import OFFSET_BEGINNING as OFFSET_BEGINNING
     from confluent_kafka import OFFSET_END as OFFSET_END
+    from confluent_kafka import OFFSET_STORED as OFFSET_STORED
     from confluent_kafka import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
     from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
     from confluent_kafka import Consumer as Consumer

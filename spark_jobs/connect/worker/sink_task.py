@@ -28,6 +28,7 @@ logger = logging.getLogger("org.apache.kafka.connect.runtime.WorkerSinkTask")
 
 BATCH_SIZE: Final = 2_000
 POLL_S: Final = 0.2
+COMMITTED_S: Final = 10.0
 RETRY_S: Final = 3.0
 """How long a sink that raised RetriableError waits, unless it says otherwise."""
 WITHOUT_TIMESTAMP: Final = 0
@@ -58,30 +59,33 @@ class SinkChain:
         self._converters = converters
         self.failures = failures
         self.dead_letters = dead_letters
-        self._stage, self._at = "", ""
+        self._stage = ""
+        self._at: object = None
 
-    def convert(self, message: library.Message) -> SinkRecord | None:
+    def convert(self, message: library.Message, partition: TopicPartition, offset: int) -> SinkRecord | None:
         """Return the record; None if it is dropped. Raises ConnectError if it fails for good."""
         try:
-            return self.failures.retried(lambda: self._convert(message)) if self._steps else self._convert(message)
+            if not self.failures.repeats:
+                return self._convert(message, partition, offset)
+            return self.failures.retried(lambda: self._convert(message, partition, offset))
         except Exception as error:
-            origin = Origin(message.topic() or "", message.partition() or 0, message.offset() or 0)
-            self.failures.handle(Failure(self._stage, self._at, error, origin, message))
+            at = type(self._at).__qualname__
+            self.failures.handle(Failure(self._stage, at, error, Origin(*partition, offset), message))
             return None
 
     def close(self) -> None:
         chain.close(self._steps)
 
-    def _convert(self, message: library.Message) -> SinkRecord | None:
+    def _convert(self, message: library.Message, origin: TopicPartition, offset: int) -> SinkRecord | None:
         key, value, header = self._converters
-        topic, partition = message.topic() or "", message.partition() or 0
-        self._stage, self._at = "KEY_CONVERTER", type(key).__qualname__
+        topic, partition = origin
+        self._stage, self._at = "KEY_CONVERTER", key
         key_schema, key_data = key.to_data(topic, message.key())
-        self._stage, self._at = "VALUE_CONVERTER", type(value).__qualname__
+        self._stage, self._at = "VALUE_CONVERTER", value
         value_schema, value_data = value.to_data(topic, message.value())
         headers: Headers = ()
         if stored := message.headers():
-            self._stage, self._at = "HEADER_CONVERTER", type(header).__qualname__
+            self._stage, self._at = "HEADER_CONVERTER", header
             headers = tuple((name, *header.to_header(topic, name, each)) for name, each in stored)
         kind, timestamp_ms = message.timestamp()
         record: SinkRecord | None = SinkRecord(
@@ -95,10 +99,10 @@ class SinkChain:
             headers,
             topic,
             partition,
-            message.offset() or 0,
+            offset,
         )
         for step in self._steps:
-            self._stage, self._at = "TRANSFORMATION", type(step.transformation).__qualname__
+            self._stage, self._at = "TRANSFORMATION", step.transformation
             if (record := step.apply(record)) is None:
                 return None
         return record
@@ -176,6 +180,8 @@ class RunningSinkTask(RunningTask):
         """Behind the last record of each partition that the task has."""
         self._confirmed: dict[TopicPartition, int] = {}
         """Where reading begins again when the task could not write what it had taken."""
+        self._next: dict[TopicPartition, int] = {}
+        """The offset of the next record: after a rebalance the library may return records of an earlier assignment."""
         self._committed_s = time.monotonic()
         self._topics: set[str] = set()
         self._kept: list[library.Message] = []
@@ -242,22 +248,27 @@ class RunningSinkTask(RunningTask):
         """Return the records, and the positions behind them and behind those that are dropped."""
         records: list[SinkRecord] = []
         positions: dict[TopicPartition, int] = {}
+        assigned, to_seek = self._context.assigned, self._context.to_seek
         for message in messages:
             if (error := message.error()) is not None:
                 self._reported(error)
                 continue
             partition = message.topic() or "", message.partition() or 0
-            if partition not in self._context.assigned or partition in self._context.to_seek:
+            if partition not in assigned or partition in to_seek:
                 continue
             if partition[0] not in self._topics:
                 self._topics.add(partition[0])
                 self._listener.uses_topic(self.id, partition[0])
-            if (record := self._chain.convert(message)) is not None:
+            offset = message.offset() or 0
+            if offset < self._next.get(partition, 0):
+                continue
+            self._next[partition] = offset + 1
+            if (record := self._chain.convert(message, partition, offset)) is not None:
                 records.append(record)
                 if self._chain.dead_letters is not None:
-                    self._context.messages[*partition, message.offset() or 0] = message
-            self._confirmed.setdefault(partition, message.offset() or 0)
-            positions[partition] = (message.offset() or 0) + 1
+                    self._context.messages[*partition, offset] = message
+            self._confirmed.setdefault(partition, offset)
+            positions[partition] = offset + 1
         return records, positions
 
     def _reported(self, error: library.KafkaError) -> None:
@@ -380,7 +391,7 @@ class RunningSinkTask(RunningTask):
             if error.args[0].name() != "_STATE":
                 raise
             return False
-        self._delivered[partition] = self._confirmed[partition] = offset
+        self._delivered[partition] = self._confirmed[partition] = self._next[partition] = offset
         return True
 
     def _pause_all(self, paused: bool) -> None:
@@ -394,23 +405,30 @@ class RunningSinkTask(RunningTask):
     def _assigned(self, consumer: library.Consumer, partitions: Sequence[library.TopicPartition]) -> None:
         found = [(each.topic, each.partition) for each in partitions]
         self._context.assigned.update(found)
-        consumer.assign(list(partitions))
         with self._kept_failure():
+            starts = self._committed(consumer, partitions)
             self._task.open(found)
             # A seek right after the assignment replaces the committed offset.
             chosen = {each: self._context.to_seek.pop(each) for each in found if each in self._context.to_seek}
-            if chosen:
-                self._delivered.update(chosen)
-                self._confirmed.update(chosen)
-                consumer.assign(
-                    [
-                        library.TopicPartition(each.topic, each.partition, chosen[key]) if key in chosen else each
-                        for each, key in zip(partitions, found, strict=True)
-                    ]
-                )
+            self._delivered.update(chosen)
+            self._confirmed.update(chosen)
+            starts |= chosen
+            self._next.update(starts)
+            consumer.assign([library.TopicPartition(*each, starts.get(each, library.OFFSET_STORED)) for each in found])
             self._pause_wanted()
             if self.is_paused or self._is_holding:
                 self._pause_all(True)
+
+    def _committed(
+        self, consumer: library.Consumer, partitions: Sequence[library.TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return the committed offsets; without an answer in time the library asks for them itself, later."""
+        try:
+            found = consumer.committed(list(partitions), COMMITTED_S)
+        except library.KafkaException as error:
+            logger.warning("task %s: the committed offsets are not known: %s", self.id, error.args[0].str())
+            return {}
+        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0 and not each.error}
 
     def _revoked(self, _consumer: library.Consumer, partitions: Sequence[library.TopicPartition]) -> None:
         with self._kept_failure():
@@ -420,6 +438,7 @@ class RunningSinkTask(RunningTask):
 
     def _lost(self, _consumer: library.Consumer, partitions: Sequence[library.TopicPartition]) -> None:
         """Another member has these partitions already: a commit would be refused."""
+        logger.warning("task %s has lost its membership, and %d partitions", self.id, len(partitions))
         self._close(partitions)
 
     def _close(self, partitions: Sequence[library.TopicPartition]) -> None:
@@ -431,6 +450,7 @@ class RunningSinkTask(RunningTask):
             self._context.paused.discard(each)
             self._delivered.pop(each, None)
             self._confirmed.pop(each, None)
+            self._next.pop(each, None)
             self._context.to_seek.pop(each, None)
 
     def _kept_failure(self) -> _KeptFailure:
