@@ -1,7 +1,7 @@
 """The life of a process: from its settings to the end by a signal. A worker has it, and a dedicated MirrorMaker.
 
-Owns garbage collection and the order: the address of the REST interface is taken first, so that a second worker at the
-same address fails before it does anything; connectors start when the herder does, and end before the process does.
+Owns garbage collection, and the order: the address of the REST interface is taken first, so that a second worker at
+the same address fails before it does anything; connectors start when the herder does, and end before the process does.
 """
 
 from __future__ import annotations

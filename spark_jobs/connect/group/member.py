@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Final, NamedTuple, Protocol
 
 from protocol.errors import ErrorCode, KafkaError, Malformed
@@ -93,8 +94,8 @@ class Events(Protocol):
     def rebalanced(self, found: Round) -> None:
         """Start and stop work. What is `revoked` is to be given to `release` when it has stopped."""
 
-    def lost(self) -> None:
-        """Stop all work: this worker is no member now."""
+    def lost(self) -> Future[None]:
+        """Stop all work: this worker is no member now. The result is set when it has stopped."""
 
 
 class Settings(NamedTuple):
@@ -225,6 +226,7 @@ class Member:
         self._heard_s = time.monotonic()
 
     def _join(self, client: AdminClient) -> None:
+        self._stop_before_joining()
         response = self._send_join(client)
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
@@ -238,6 +240,17 @@ class Member:
             self._balancer = Balancer(self._settings.delay_max_ms)  # another leader decides, unseen
         assignments = self._decide(response.members) if is_leader else {}
         self._sync(client, assignments, is_leader)
+
+    def _stop_before_joining(self) -> None:
+        """In version 0 all members stop before a round: its leader does not know who has what."""
+        with self._lock:
+            if VERSIONS[self._protocol] > 0 or not self._owned:
+                return
+            self._owned = self._revoking = NO_WORK
+        try:
+            self._events.lost().result(self._settings.rebalance_timeout_ms / 1000)
+        except TimeoutError:
+            logger.error("the connectors and tasks have not stopped within rebalance.timeout.ms")
 
     def _send_join(self, client: AdminClient) -> JoinGroupResponse:
         settings = self._settings
@@ -296,10 +309,7 @@ class Member:
         if found.delay_ms:
             self._rejoin_s = time.monotonic() + found.delay_ms / 1000
         with self._lock:
-            if VERSIONS[self._protocol] == 0:  # eager: the assignment is all work, and what is not in it has to stop
-                revoked, assigned = self._owned - found.assigned, found.assigned - self._owned
-            else:
-                revoked, assigned = found.revoked & self._owned, found.assigned
+            revoked, assigned = found.revoked & self._owned, found.assigned
             self._owned = self._owned | assigned
             self._revoking = self._revoking | revoked
         self._events.rebalanced(

@@ -294,8 +294,8 @@ class Herder:
     def rebalanced(self, found: Round) -> None:
         self._post(lambda: self._rebalanced(found))
 
-    def lost(self) -> None:
-        self._post(self._lost)
+    def lost(self) -> Future[None]:
+        return self.submit(self._lost)
 
     def _changed(self, changes: Changes) -> None:
         self._post(lambda: self._apply(changes))

@@ -99,8 +99,10 @@ class RestApp:
             ("GET", "/admin/loggers/{logger}", self._logger),
             ("PUT", "/admin/loggers/{logger}", self._set_logger),
         ]
+        serves_admin = self._herder.settings["admin.listeners"] is None
         for method, path, handler in routes:
-            app.router.add_route(method, path, handler)
+            if serves_admin or not path.startswith("/admin"):
+                app.router.add_route(method, path, handler)
         return app
 
     def internal_application(self) -> web.Application:
@@ -346,8 +348,15 @@ class RestApp:
 
     @web.middleware
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await self._answered(request, handler)
+        if origin := self._herder.settings["access.control.allow.origin"]:
+            response.headers["Access-Control-Allow-Origin"] = origin
+        return response
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Return the response of a handler, or that of its error."""
         try:
-            response = await handler(request)
+            return await handler(request)
         except NotLeaderError as error:
             return await self._forward(request, error.leader_url)
         except NotOwnerError as error:
@@ -365,9 +374,6 @@ class RestApp:
             if not isinstance(error, ConnectError):
                 logger.exception("%s %s has failed", request.method, request.path)
             return _error(status, str(error) or type(error).__name__)
-        if origin := self._herder.settings["access.control.allow.origin"]:
-            response.headers["Access-Control-Allow-Origin"] = origin
-        return response
 
     async def _forward(self, request: web.Request, url: str) -> web.Response:
         """Return the response of another worker."""

@@ -103,7 +103,7 @@ class ConfigState:
             if key.startswith(prefix):
                 try:
                     return apply(moved, key[len(prefix) :], value)
-                except (TypeError, KeyError, AttributeError) as error:
+                except (TypeError, ValueError, KeyError, AttributeError) as error:
                     raise ValueError(f"{value!r:.200} is no value of {key}") from error
         return moved, NOTHING
 

@@ -44,7 +44,7 @@ def write_map(path: Path, entries: Mapping[bytes, bytes | None]) -> None:
     parts = [
         _HEAD,
         _MAP,
-        _FIELDS.pack(_LOAD_FACTOR, int(capacity * _LOAD_FACTOR)),
+        _FIELDS.pack(_LOAD_FACTOR, int(capacity * _LOAD_FACTOR) if entries else 0),
         _BLOCK.pack(_BLOCK_DATA, _BLOCK_LENGTH, capacity, len(entries)),
     ]
     is_first = True

@@ -104,8 +104,8 @@ def _parsed(key: bytes | None, value: bytes | None) -> tuple[str, Partition, Off
     """Return connector, source partition and offset of a stored record. Raises ValueError."""
     try:
         found, offset = json.loads(key or b""), None if value is None else json.loads(value)
-    except RecursionError as error:
-        raise ValueError(f"the JSON of {key!r:.100} is nested too deeply") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected JSON, found {key!r:.100} and {value!r:.100}: {error}") from error
     match found, offset:
         case [str(connector), dict(partition)], None | dict():
             return connector, partition, offset

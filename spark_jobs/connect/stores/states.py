@@ -78,7 +78,7 @@ class StateTable:
         """Take a stored record. Raises ValueError for one that is not a state."""
         try:
             self._read((key or b"").decode(), None if value is None else json.loads(value))
-        except (TypeError, KeyError, RecursionError) as error:
+        except (TypeError, ValueError, KeyError, RecursionError) as error:
             raise ValueError(f"{value!r:.200} is no state of {key!r:.100}") from error
 
     def _read(self, name: str, found: Any) -> None:

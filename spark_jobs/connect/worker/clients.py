@@ -29,7 +29,7 @@ TRANSACTIONAL: Final = {
 CONSUMER_DEFAULTS: Final = {"auto.offset.reset": "earliest"}
 # The partitioner selects the same partition for a key as Java's producer; the queue has the size of its buffer.
 PRODUCER_QUEUE: Final = {"partitioner": "murmur2_random", "queue.buffering.max.messages": 20_000}
-CONSUMER_QUEUE: Final = {"fetch.queue.backoff.ms": 10, "queued.max.messages.kbytes": 2_048}
+CONSUMER_QUEUE: Final = {"fetch.queue.backoff.ms": 10, "queued.max.messages.kbytes": 1_024}
 """How far the library reads ahead: less than its default, and without a pause of a second when it has read enough."""
 PRINCIPAL_SETTINGS: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "security.protocol"})
 """What a connector may override with the policy 'Principal'."""

@@ -69,6 +69,8 @@ class Failures:
         self._task = task
         self._stopping = stopping
         self._report = report
+        self.repeats = self._retry_timeout_ms != 0
+        """Whether `retried` has an effect."""
         self.count = 0
         """Of failures that were tolerated."""
 
@@ -90,8 +92,6 @@ class Failures:
 
     def retried(self, step: Callable[[], T]) -> T:
         """Return the result of a step, which is repeated while it raises RetriableError and there is time."""
-        if not self._retry_timeout_ms:
-            return step()
         started_s = time.monotonic()
         delay_ms = FIRST_DELAY_MS
         while True:

@@ -7,7 +7,7 @@ a process is run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from spark_jobs.connect.base.api import JobTask
@@ -30,16 +30,21 @@ class RunningJobTask(RunningTask):
         *,
         task: JobTask,
         config: Mapping[str, str],
+        prepare: Callable[[], None],
         stop_timeout_s: float,
     ) -> None:
-        """`stop_timeout_s` has to be shorter than the worker's patience with its tasks: another worker may start the
+        """`prepare` is called once, before the first start, and may wait for the broker.
+
+        `stop_timeout_s` has to be shorter than the worker's patience with its tasks: another worker may start the
         same job after that."""
         super().__init__(task_id, listener, target)
         self._task = task
         self._config = config
+        self._prepare = prepare
         self._stop_timeout_s = stop_timeout_s
 
     def execute(self) -> None:
+        self._prepare()
         while not self.stopping.is_set():
             if self.is_paused:
                 self._pause()

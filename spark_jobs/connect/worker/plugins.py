@@ -149,7 +149,7 @@ class Plugins:
         except (Exception, SystemExit) as error:  # of any code in the module
             logger.error("the module %s in %s cannot be imported: %s: %s", name, folder, type(error).__name__, error)
             return
-        if Path(module.__file__ or "").is_relative_to(folder):
+        if Path(getattr(module, "__file__", None) or "").is_relative_to(folder):
             for found in _classes(module):
                 self._add_found(found)
         else:

@@ -17,6 +17,7 @@ from spark_jobs.connect.base.definitions import (
     Setting,
     at_least,
     between,
+    invalid,
     not_empty,
     one_of_ignoring_case,
 )
@@ -27,6 +28,12 @@ logger = logging.getLogger("org.apache.kafka.connect.runtime.WorkerConfig")
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+
+def _nothing(name: str, value: Any) -> None:
+    if value:
+        raise invalid(name, ",".join(value), "Only an empty value is supported, which disables /admin")
+
 
 _COMMON = Definition(
     [
@@ -52,7 +59,10 @@ _COMMON = Definition(
         Setting("rest.advertised.host.name", Kind.STRING, None, LOW, "The host by which other workers reach this one."),
         Setting("rest.advertised.port", Kind.INT, None, LOW, "The port by which they do.", between(1, 65535)),
         Setting("rest.advertised.listener", Kind.STRING, None, LOW, "Which protocol they use: http or https."),
-        Setting("admin.listeners", Kind.LIST, None, LOW, "Addresses of /admin; without it those of `listeners`."),
+        Setting(
+            "admin.listeners", Kind.LIST, None, LOW,
+            "Empty: /admin does not exist. Without it /admin has the addresses of `listeners`.", _nothing,
+        ),
         Setting("access.control.allow.origin", Kind.STRING, "", LOW, "The origin that browsers may send from."),
         Setting("access.control.allow.methods", Kind.STRING, "", LOW, "The methods that browsers may use."),
         Setting("plugin.path", Kind.LIST, [], LOW, "Folders with Python modules of connectors and others."),

@@ -32,6 +32,7 @@ logger = logging.getLogger("org.apache.kafka.connect.runtime.WorkerSourceTask")
 RETRY_S: Final = 1.0
 """After how long a source that raised RetriableError is polled again."""
 FULL_QUEUE_S: Final = 0.1
+PURGE_S: Final = 1.0
 TRANSACTION_TIMEOUT_S: Final = 60.0
 _ABORTED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 """Why a record is not sent if its transaction is aborted before."""
@@ -71,14 +72,17 @@ class SourceChain:
         self._steps = steps
         self._converters = converters
         self.failures = failures
-        self._stage, self._at = "", ""
+        self._stage = ""
+        self._at: object = None
 
     def convert(self, record: SourceRecord) -> Outgoing | None:
         """Return the record for the broker; None if it is dropped. Raises ConnectError if it fails for good."""
         try:
-            return self.failures.retried(lambda: self._convert(record)) if self._steps else self._convert(record)
+            if self.failures.repeats:
+                return self.failures.retried(lambda: self._convert(record))
+            return self._convert(record)
         except Exception as error:
-            self.failures.handle(Failure(self._stage, self._at, error))
+            self.failures.handle(Failure(self._stage, type(self._at).__qualname__, error))
             return None
 
     def close(self) -> None:
@@ -86,18 +90,18 @@ class SourceChain:
 
     def _convert(self, record: SourceRecord) -> Outgoing | None:
         for step in self._steps:
-            self._stage, self._at = "TRANSFORMATION", type(step.transformation).__qualname__
+            self._stage, self._at = "TRANSFORMATION", step.transformation
             if (record := step.apply(record)) is None:
                 return None
         key, value, header = self._converters
         topic = record.topic
         headers = None
         if record.headers:
-            self._stage, self._at = "HEADER_CONVERTER", type(header).__qualname__
+            self._stage, self._at = "HEADER_CONVERTER", header
             headers = [(name, header.from_header(topic, name, schema, it)) for name, schema, it in record.headers]
-        self._stage, self._at = "KEY_CONVERTER", type(key).__qualname__
+        self._stage, self._at = "KEY_CONVERTER", key
         key_bytes = key.from_data(topic, record.key_schema, record.key)
-        self._stage, self._at = "VALUE_CONVERTER", type(value).__qualname__
+        self._stage, self._at = "VALUE_CONVERTER", value
         value_bytes = value.from_data(topic, record.value_schema, record.value)
         partition = -1 if record.partition is None else record.partition
         return Outgoing(topic, key_bytes, value_bytes, headers, partition, record.timestamp_ms or 0)
@@ -233,6 +237,13 @@ class RunningSourceTask(RunningTask):
                 self._stop_once()
         finally:
             self._chain.close()
+            self._producer.purge()
+            self._producer.flush(PURGE_S)  # what waits for an acknowledgement keeps the producer alive
+
+    def abandon(self) -> None:
+        """Send nothing more either: a later run of the task sends it again, and newer records behind it."""
+        super().abandon()
+        self._producer.purge()
 
     def _interrupt(self) -> None:
         if not self._was_started:

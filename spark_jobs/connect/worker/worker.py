@@ -323,11 +323,13 @@ class Worker:
         self, task_id: TaskId, task: JobTask, connector_config: Config, config: Config, target: TargetState
     ) -> RunningJobTask:
         is_sink = issubclass(self._plugins.connector(connector_config[CONNECTOR_CLASS]), SinkConnector)
-        if is_sink:
-            parsed = SINK_SETTINGS.parse(connector_config)
-            if letters := parsed[DEAD_LETTERS]:
-                admin = self._clients.admin_settings(connector_config)
+        parsed = SINK_SETTINGS.parse(connector_config) if is_sink else {}
+        admin = self._clients.admin_settings(connector_config)
+
+        def prepare() -> None:
+            if letters := parsed.get(DEAD_LETTERS):
                 create_topic(admin, letters, 1, parsed[DEAD_LETTERS_REPLICATION], {})
+
         task.context = JobTaskContext(
             task_id, self._clients.job_settings(connector_config, is_consumer=is_sink), self._settings.given
         )
@@ -337,6 +339,7 @@ class Worker:
             target,
             task=task,
             config=with_converters(config, self._settings.given),
+            prepare=prepare,
             stop_timeout_s=self._graceful_s * JOB_STOP_SHARE,
         )
 
