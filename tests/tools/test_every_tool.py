@@ -12,7 +12,9 @@ LAUNCHER_ALONE = {"kafka-run-class"}
 
 
 def test_every_launcher_of_a_tool_is_a_console_script() -> None:
-    names = {path.name for path in (ROOT / "bin").iterdir() if path.name.startswith(("kafka-", "zookeeper-", "connect-"))}
+    names = {
+        path.name for path in (ROOT / "bin").iterdir() if path.name.startswith(("kafka-", "zookeeper-", "connect-"))
+    }
     launchers = {name for name in names if not name.endswith(".sh")}
     assert {f"{name}.sh" for name in launchers} == names - launchers
     assert set(SCRIPTS) == launchers - LAUNCHER_ALONE - set(missing.TOOLS) | {

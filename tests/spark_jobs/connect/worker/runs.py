@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -78,6 +77,7 @@ class Run:
         self.worker.stop_tasks(self.worker.tasks)
         self.worker.stop_connectors(self.worker.connectors)
         self.offsets.stop()
+        self.scripts.clear()  # they keep what tests have given them
 
     def _topic(self) -> TopicOffsets:
         client = {"bootstrap.servers": self.bootstrap}
@@ -107,8 +107,8 @@ class Run:
 
     # What tests do
 
-    def start(self, script: Any, connector_class: str, number: int = 0, **config: str) -> TaskId:
-        """Start a task of a connector that has the script."""
+    def start(self, script: Any, connector_class: str, number: str = "0", **config: str) -> TaskId:
+        """Start a task of a connector that has the script. Underscores in the names of settings stand for dots."""
         name = config.pop("name", None) or unique("run")
         self.scripts[name] = script
         settings = {
@@ -116,8 +116,8 @@ class Run:
             "connector.class": connector_class,
             **{key.replace("_", "."): value for key, value in config.items()},
         }
-        task = TaskId(name, number)
-        self.worker.start_task(task, settings, {**settings, "number": str(number)}, TargetState.STARTED)
+        task = TaskId(name, int(number))
+        self.worker.start_task(task, settings, {**settings, "number": number}, TargetState.STARTED)
         return task
 
     def state(self, owner: Owner) -> State | None:
@@ -137,7 +137,7 @@ class Run:
             found = consumer.committed([TopicPartition(topic, partition)], 10)
         finally:
             consumer.close()
-        return max(-1, found[0].offset)
+        return max(-1, int(found[0].offset))
 
 
 def new_topic(bootstrap: str, partitions: int = 1) -> str:
@@ -185,9 +185,5 @@ def values(messages: Sequence[Message]) -> list[str]:
     return [(message.value() or b"").decode() for message in messages]
 
 
-def headers(message: Message) -> Mapping[str, str]:
+def headers(message: Message) -> dict[str, str]:
     return {name: (value or b"").decode() for name, value in message.headers() or []}
-
-
-def stored(offset: Mapping[str, Any] | None) -> str:
-    return json.dumps(offset)

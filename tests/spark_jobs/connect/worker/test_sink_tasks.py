@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 SINK = "ScriptedSink"
 QUICK = {
-    "consumer.override.session.timeout.ms": "2000",
+    "consumer.override.session.timeout.ms": "20000",
     "consumer.override.heartbeat.interval.ms": "100",
     "consumer.override.fetch.max.wait.ms": "20",
 }
@@ -204,17 +204,21 @@ def test_two_tasks_share_the_partitions_and_one_takes_over_when_the_other_ends(r
     script = scripted.Script()
     first = start(run, script, topic, name=unique("shared"))
     wait_until(lambda: script.arguments("open") == [[(topic, 0), (topic, 1)]])
+    # A consumer that loses a partition before it knows where to begin may deliver what others have had.
+    for partition in (0, 1):
+        send(run.bootstrap, topic, [f"first {partition}"], partition=partition)
+    wait_until(lambda: all(run.committed(first.connector, topic, each) == 1 for each in (0, 1)))
     other = scripted.Script()
-    second = start(run, other, topic, name=first.connector, number=1)
+    second = start(run, other, topic, name=first.connector, number="1")
     wait_until(lambda: [len(each) for each in other.arguments("open") + script.arguments("open")[1:]] == [1, 1])
     for partition in (0, 1):
         send(run.bootstrap, topic, [f"in {partition}"], partition=partition)
-    wait_until(lambda: sorted(put_values(script) + put_values(other)) == ["in 0", "in 1"])
+    wait_until(lambda: {"in 0", "in 1"} <= {*put_values(script), *put_values(other)})
     run.worker.stop_tasks([second])
     send(run.bootstrap, topic, ["later 0"], partition=0)
     send(run.bootstrap, topic, ["later 1"], partition=1)
     wait_until(lambda: {"later 0", "later 1"} <= set(put_values(script)))
-    assert len(put_values(script) + put_values(other)) == 4, "a rebalance delivers nothing twice"
+    assert len(put_values(script) + put_values(other)) == 6, "a rebalance delivers nothing twice"
 
 
 REFUSE = {"transforms": "t", "transforms_t_type": "Refuse", "transforms_t_value": "bad"}
@@ -322,3 +326,4 @@ def test_a_put_that_hangs_is_abandoned_and_disturbs_no_other_task(broker: Broker
         wait_until(lambda: put_values(script) == ["b"])
         assert run.state(going_on) is State.RUNNING
         ended.set()
+        wait_until(lambda: not any(each.name == f"task-{hung}" for each in threading.enumerate()))
