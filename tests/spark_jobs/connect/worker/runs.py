@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -74,7 +75,10 @@ class Run:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        names = {f"task-{each}" for each in self.worker.tasks}
         self.worker.stop_tasks(self.worker.tasks)
+        # Those that were abandoned still close their clients.
+        wait_until(lambda: not names & {each.name for each in threading.enumerate()}, "the tasks end")
         self.worker.stop_connectors(self.worker.connectors)
         self.offsets.stop()
         self.scripts.clear()  # they keep what tests have given them
