@@ -25,6 +25,7 @@ from spark_jobs.connect.worker.providers import Providers
 from tools.client.client_settings import library_settings
 
 logger = logging.getLogger("org.apache.kafka.connect.runtime.WorkerConfig")
+library_logger = logging.getLogger("org.apache.kafka.clients")
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
@@ -185,9 +186,9 @@ def with_prefix(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def for_library(settings: Mapping[str, str], *, is_consumer: bool) -> dict[str, Any]:
-    """Return Java's settings as those of the client library. Raises UsageError."""
+    """Return Java's settings as those of the client library, which logs like the worker. Raises UsageError."""
     endless = str(2**31 - 1)
     found = {key: value for key, value in settings.items() if (key, value) != ("delivery.timeout.ms", endless)}
     if len(found) < len(settings):
         found["delivery.timeout.ms"] = "0"  # the library's "without end"
-    return library_settings(found, is_consumer=is_consumer)
+    return {**library_settings(found, is_consumer=is_consumer), "logger": library_logger}
