@@ -12,7 +12,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -105,20 +106,32 @@ class WorkerProcess:
         run_until_stopped("Kafka Connect", start, stop)
 
 
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Collect garbage less often, and none of modules and classes, which live as long as the process."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
 def run_until_stopped(name: str, start: Callable[[], None], stop: Callable[[], None]) -> None:
     """Start, wait for SIGTERM or SIGINT, and stop, which has to be possible after a `start` that has failed."""
-    gc.freeze()  # modules and classes live as long as the process
-    gc.set_threshold(*GC_THRESHOLDS)
-    ended = threading.Event()
-    with StopRequest(ended.set):
-        try:
-            start()
-            logger.info("%s started", name)
-            ended.wait()
-        finally:
-            logger.info("%s stopping", name)
-            stop()
-    logger.info("%s stopped", name)
+    with _rare_collections():
+        ended = threading.Event()
+        with StopRequest(ended.set):
+            try:
+                start()
+                logger.info("%s started", name)
+                ended.wait()
+            finally:
+                logger.info("%s stopping", name)
+                stop()
+        logger.info("%s stopped", name)
 
 
 def names(settings: WorkerSettings, sockets: Sockets) -> tuple[str, str]:
