@@ -107,6 +107,7 @@ class TopicLog:
             self._producer.flush(REQUEST_TIMEOUT_S)
         if self._consumer is not None:
             self._consumer.close()
+        self._producer = self._consumer = None  # a client ends when nothing refers to it
 
     def write(self, key: bytes, value: bytes | None) -> Future[None]:
         """Send a record; the result is set when it is acknowledged, or is a ConnectError."""

@@ -1,4 +1,4 @@
-"""The end of each module of these tests: clients that only reference cycles keep would go on, and log into other tests."""
+"""The end of each module of these tests: clients that only reference cycles keep would log into other tests."""
 
 from __future__ import annotations
 

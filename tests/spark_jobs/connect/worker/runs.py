@@ -17,7 +17,7 @@ from spark_jobs.connect.stores.offsets import FileOffsets, OffsetStore, TopicOff
 from spark_jobs.connect.stores.topic_log import TopicLog
 from spark_jobs.connect.worker.clients import sink_group
 from spark_jobs.connect.worker.plugins import Plugins
-from spark_jobs.connect.worker.settings import WorkerSettings
+from spark_jobs.connect.worker.settings import WorkerSettings, library_logger
 from spark_jobs.connect.worker.worker import Worker
 from tests.support.waiting import wait_until
 
@@ -84,7 +84,7 @@ class Run:
         self.scripts.clear()  # they keep what tests have given them
 
     def _topic(self) -> TopicOffsets:
-        client = {"bootstrap.servers": self.bootstrap}
+        client = {"bootstrap.servers": self.bootstrap, "logger": library_logger}
         return TopicOffsets(
             lambda on_record: TopicLog(
                 OFFSETS_TOPIC,
