@@ -79,10 +79,12 @@ def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[Streaming
     def write(objects: DataFrame, batch: int) -> None:
         if batch <= last_batch:
             return  # this batch was applied before the restart
-        objects.persist()
+        if not parameters.add_columns:
+            target.apply(objects, batch)
+            return
+        objects.persist()  # the columns are found in them before they are written
         try:
-            if parameters.add_columns:
-                target.add_columns(objects)
+            target.add_columns(objects)
             target.apply(objects, batch)
         finally:
             objects.unpersist()
