@@ -87,6 +87,7 @@ class Database:
         self._spark_options = {"fetchsize": _ROWS_AT_ONCE, **options, **fixed}
         self._has_clobs = _sql_type(spark, url, StringType()) == _CLOB
         self._quote: str | None = None
+        self._stores_upper_case: bool | None = None
 
     def read(self, table_or_query: str) -> DataFrame:
         """Return a table, or a query in parentheses with an alias."""
@@ -179,20 +180,21 @@ class Database:
 
     def _new_name(self, name: str) -> str:
         """Return a name as SQL, spelled as if a user had created the column without quotes."""
-        connection = self._connect()
-        try:
-            is_upper = connection.getMetaData().storesUpperCaseIdentifiers()
-        finally:
-            connection.close()
-        return self._quoted(name.upper() if is_upper else name)
+        if self._stores_upper_case is None:
+            connection = self._connect()
+            try:
+                self._stores_upper_case = bool(connection.getMetaData().storesUpperCaseIdentifiers())
+            finally:
+                connection.close()
+        return self._quoted(name.upper() if self._stores_upper_case else name)
 
     def _type_of(self, field: StructField, *, is_key: bool = False) -> str:
         """Return the type of a new column."""
-        if is_key:
-            is_text = isinstance(field.dataType, StringType)
-            kind = f"VARCHAR({_KEY_LENGTH_MAX})" if is_text else _sql_type(self._spark, self._url, field.dataType)
-            return f"{kind} NOT NULL"
-        return str(_sql_type(self._spark, self._url, field.dataType))
+        if is_key and isinstance(field.dataType, StringType):
+            kind = f"VARCHAR({_KEY_LENGTH_MAX})"
+        else:
+            kind = _sql_type(self._spark, self._url, field.dataType)
+        return f"{kind} NOT NULL" if is_key else kind
 
     def drop_left_over(self, table: str) -> None:
         """Drop a table that an earlier run may have left. Raises JobError."""
