@@ -26,7 +26,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DecimalType, StructType
 
 from spark_jobs.skeleton.clients import sink_options
-from spark_jobs.skeleton.database import Database, add_database_flags, is_name, literal, without_login
+from spark_jobs.skeleton.database import Database, add_database_flags, is_name, key_columns, literal, without_login
 from spark_jobs.skeleton.delivery import RECORD_ID, header
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
@@ -72,11 +72,7 @@ class TableReader:
         """Return the column that rises, as the table spells it. Raises JobError."""
         if self._wanted is None:
             return None
-        by_lower = {name.lower(): name for name in self.schema.names}
-        found = by_lower.get(self._wanted.lower())
-        if found is None:
-            raise JobError(f"--column: {self._table} has no column {self._wanted}")
-        return str(found)
+        return key_columns("--column", self._table, self.schema, [self._wanted])[0]
 
     def new_rows(self, position: str | None) -> DataFrame:
         """Return the rows above the position, in their order; all without one. They have the columns of `schema`, which
