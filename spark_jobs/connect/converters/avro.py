@@ -25,7 +25,7 @@ from spark_jobs.connect.base.errors import ConfigError, DataError
 from spark_jobs.connect.converters.avro_registry import URL, Registry, basic_authorization
 from spark_jobs.connect.converters.avro_schema import ANYTHING_NAME, AvroSchemaReader, AvroSchemaWriter
 from spark_jobs.connect.converters.avro_values import Convert, bare, compile_reader, compile_writer, of_anything
-from spark_jobs.connect.converters.schema_cache import SchemaCache
+from spark_jobs.connect.converters.schema_cache import SchemaCache, remember
 
 _FRAME: Final = struct.Struct(">bI")
 _MAGIC: Final = 0
@@ -222,9 +222,7 @@ class AvroConverter(Converter):
         if reader is None:
             version = registry.version(f"{topic}-{self._suffix}", schema_id)
             reader = self._reader(_json(registry.text(schema_id)), version)
-            if len(self._readers) >= self._cache_size:
-                del self._readers[next(iter(self._readers))]
-            self._readers[key] = reader
+            remember(self._readers, key, reader, self._cache_size)
         return reader, stored[_FRAME.size :]
 
     def _reader(self, avro: Any, version: int | None) -> _Reader:

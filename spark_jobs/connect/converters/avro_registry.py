@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 
 from spark_jobs.connect.base.definitions import invalid
 from spark_jobs.connect.base.errors import DataError, RetriableError
+from spark_jobs.connect.converters.schema_cache import remember
 
 URL: Final = "schema.registry.url"
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -62,7 +63,7 @@ class Registry:
                 raise DataError(f"the schema {schema_id} is of type {found['schemaType']}, expected AVRO")
             if found.get("references"):
                 raise DataError(f"the schema {schema_id} refers to other schemas, which is not supported")
-            _remember(self._texts, schema_id, _get(found, "schema", str))
+            remember(self._texts, schema_id, _get(found, "schema", str), _CACHE_SIZE)
         return self._texts[schema_id]
 
     def version(self, subject: str, schema_id: int) -> int | None:
@@ -88,7 +89,7 @@ class Registry:
                 found = self._request(f"{path}/versions" if registers else path, {"schema": text})
             except _ResponseError as error:
                 raise _explained(error, subject) from error
-            _remember(self._ids, key, _get(found, "id", int))
+            remember(self._ids, key, _get(found, "id", int), _CACHE_SIZE)
         return self._ids[key]
 
     def _request(self, path: str, body: object = None) -> Any:
@@ -169,9 +170,3 @@ def _get(found: Any, key: str, kind: type) -> Any:
     if type(value) is not kind:
         raise DataError(f"schema registry: the response has no {key}: {found!r:.200}")
     return value
-
-
-def _remember(cache: dict[Any, Any], key: Any, value: Any) -> None:
-    if len(cache) >= _CACHE_SIZE:
-        del cache[next(iter(cache))]
-    cache[key] = value

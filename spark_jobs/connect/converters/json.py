@@ -24,7 +24,7 @@ from spark_jobs.connect.converters.json_decoding import Decode, compile_decoder
 from spark_jobs.connect.converters.json_encoding import Encode, EncodingOptions, compile_encoder
 from spark_jobs.connect.converters.json_schema import read_schema, schema_text
 from spark_jobs.connect.converters.json_text import plain
-from spark_jobs.connect.converters.schema_cache import SchemaCache
+from spark_jobs.connect.converters.schema_cache import SchemaCache, remember
 
 SCHEMAS_ENABLE: Final = "schemas.enable"
 _OLD_SCHEMAS_ENABLE: Final = "schema.enable"
@@ -208,16 +208,10 @@ class JsonConverter(Converter):
         if reader is None:
             schema = read_schema(found, replaces_null=self._replaces_null)
             reader = _Reader(schema, compile_decoder(schema, replaces_null=self._replaces_null))
-            self._remember(self._readers, key, reader)
+            remember(self._readers, key, reader, self._cache_size)
         if start and _is_whole_schema(start, found):
-            self._remember(self._readers_by_start, start, reader)
+            remember(self._readers_by_start, start, reader, self._cache_size)
         return reader
-
-    def _remember(self, readers: dict[Any, _Reader], key: str | bytes, reader: _Reader) -> None:
-        if self._cache_size > 0:
-            if len(readers) >= self._cache_size:
-                del readers[next(iter(readers))]
-            readers[key] = reader
 
 
 _WITHOUT_SCHEMA: Final = _Writer('{"schema":null,"payload":', plain)

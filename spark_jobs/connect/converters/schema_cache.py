@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from spark_jobs.connect.base.data import Schema
 
+Key = TypeVar("Key")
 Made = TypeVar("Made")
 
 TRANSFORM_CACHE_SIZE = 16
@@ -33,8 +34,13 @@ class SchemaCache(Generic[Made]):
         if found is not None:
             return found[1]
         made = self._make(schema)
-        if self._limit > 0:
-            if len(self._entries) >= self._limit:
-                del self._entries[next(iter(self._entries))]
-            self._entries[id(schema)] = (schema, made)
+        remember(self._entries, id(schema), (schema, made), self._limit)
         return made
+
+
+def remember(entries: dict[Key, Made], key: Key, made: Made, limit: int) -> None:
+    """Add an entry, in the place of the oldest one if there are `limit`; with a limit of 0 add none."""
+    if limit > 0:
+        if len(entries) >= limit:
+            del entries[next(iter(entries))]
+        entries[key] = made
