@@ -51,7 +51,8 @@ TIMESTAMP: Final = "org.apache.kafka.connect.data.Timestamp"
 SCALE: Final = "scale"
 """The parameter of a DECIMAL schema."""
 
-_BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+BITS: Final[Mapping[Type, int]] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+"""The sizes of the types of whole numbers, in their order."""
 _PYTHON_TYPES: Mapping[Type, type] = {
     Type.FLOAT32: float,
     Type.FLOAT64: float,
@@ -203,8 +204,8 @@ def validate(schema: Schema | None, value: Any, name: str = "the value") -> None
         return
     if schema.is_logical:
         _expect(isinstance(value, _LOGICAL_TYPES[schema.name or ""][1]), schema, value, name)
-    elif schema.type in _BITS:
-        limit = 1 << (_BITS[schema.type] - 1)
+    elif schema.type in BITS:
+        limit = 1 << (BITS[schema.type] - 1)
         _expect(type(value) is int and -limit <= value < limit, schema, value, name)
     elif schema.type is Type.STRUCT:
         _expect(isinstance(value, Struct), schema, value, name)

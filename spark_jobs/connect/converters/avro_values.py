@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from spark_jobs.connect.base.data import DECIMAL, Schema, Struct, Type, from_stored, to_stored
+from spark_jobs.connect.base.data import BITS, DECIMAL, Schema, Struct, Type, from_stored, to_stored
 from spark_jobs.connect.base.errors import DataError
 from spark_jobs.connect.converters.avro_schema import FIXED_SIZE, has_text_keys, is_union, resolved
 from spark_jobs.connect.converters.java_text import as_float32
@@ -21,7 +21,6 @@ from spark_jobs.connect.converters.json_encoding import has_same_fields
 Convert = Callable[[Any], Any]
 """Returns the other form of a value. Raises DataError."""
 
-_BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _CLASSES: Mapping[Type, type] = {Type.BOOLEAN: bool, Type.STRING: str, Type.BYTES: bytes}
 
 
@@ -80,7 +79,7 @@ def _logical_writer(schema: Schema) -> Convert:
 
 
 def _whole_writer(schema: Schema) -> Convert:
-    limit = 1 << (_BITS[schema.type] - 1)
+    limit = 1 << (BITS[schema.type] - 1)
 
     def write(value: Any) -> int:
         if type(value) is not int or not -limit <= value < limit:
@@ -160,7 +159,7 @@ def _struct_writer(schema: Schema) -> Convert:
 
 
 _WRITERS: Mapping[Type, Callable[[Schema], Convert]] = {
-    **dict.fromkeys(_BITS, _whole_writer),
+    **dict.fromkeys(BITS, _whole_writer),
     **dict.fromkeys(_CLASSES, _plain_writer),
     Type.FLOAT32: _float_writer,
     Type.FLOAT64: _float_writer,
@@ -271,8 +270,8 @@ def _is_of(found: Any, schema: Schema) -> bool:
     """Whether a value without the name of a type may be one of a schema."""
     if schema.type is Type.MAP:
         return type(found) is (dict if has_text_keys(schema) else list)
-    if schema.type in _BITS:
-        limit = 1 << (_BITS[schema.type] - 1)
+    if schema.type in BITS:
+        limit = 1 << (BITS[schema.type] - 1)
         return type(found) is int and -limit <= found < limit
     return type(found) is _MEMBER_CLASSES[schema.type]
 

@@ -20,7 +20,7 @@ from spark_jobs.connect.base.api import Converter
 from spark_jobs.connect.base.data import Schema
 from spark_jobs.connect.base.definitions import Definition, Importance, Kind, Setting, at_least, one_of_ignoring_case
 from spark_jobs.connect.base.errors import DataError
-from spark_jobs.connect.converters.json_decoding import Decode, compile_decoder
+from spark_jobs.connect.converters.json_decoding import INT64_LIMIT, Decode, compile_decoder
 from spark_jobs.connect.converters.json_encoding import Encode, EncodingOptions, compile_encoder
 from spark_jobs.connect.converters.json_schema import read_schema, schema_text
 from spark_jobs.connect.converters.json_text import plain
@@ -40,12 +40,11 @@ _SCHEMA_START: Final = b'{"schema":'
 _PAYLOAD_START: Final = b',"payload":'
 _NUMBER_LENGTH_MAX: Final = 1000
 """The longest number that Jackson reads; an exponent may be as large, so that no number fills the memory."""
-_INT64_LIMIT: Final = 1 << 63
 
 
 def _int64(text: str) -> int:
-    number = int(text) if len(text) <= 20 else _INT64_LIMIT
-    if not -_INT64_LIMIT <= number < _INT64_LIMIT:
+    number = int(text) if len(text) <= 20 else INT64_LIMIT
+    if not -INT64_LIMIT <= number < INT64_LIMIT:
         raise DataError(f"the number {text:.40} is too large for INT64")
     return number
 

@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from spark_jobs.connect.base.data import DECIMAL, TIME, Schema, Struct, Type, from_stored
+from spark_jobs.connect.base.data import BITS, DECIMAL, TIME, Schema, Struct, Type, from_stored
 from spark_jobs.connect.base.errors import DataError
 from spark_jobs.connect.converters.java_text import MS_PER_DAY, as_float32
 
 Decode = Callable[[Any], Any]
 """Returns the value of decoded JSON, whose fractions are Decimals. Raises DataError."""
 
-_BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _NODES: Mapping[type, str] = {
     dict: "OBJECT",
     list: "ARRAY",
@@ -32,7 +31,7 @@ _NODES: Mapping[type, str] = {
     Decimal: "NUMBER",
     type(None): "NULL",
 }
-_INT64_LIMIT: Final = 1 << 63
+INT64_LIMIT: Final = 1 << (BITS[Type.INT64] - 1)
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
@@ -59,7 +58,7 @@ def without_schema(found: Any) -> Any:
     match found:
         case Decimal():
             return _double(found)
-        case int() if not -_INT64_LIMIT <= found < _INT64_LIMIT:
+        case int() if not -INT64_LIMIT <= found < INT64_LIMIT:
             raise DataError(f"the number {found!s:.40} is too large for INT64")
         case list():
             return [without_schema(each) for each in found]
@@ -71,7 +70,7 @@ def without_schema(found: Any) -> Any:
 def _compile_logical(schema: Schema) -> Decode:
     if schema.name == DECIMAL:
         return lambda found: _decimal(schema, found)
-    bits = _BITS[schema.type]
+    bits = BITS[schema.type]
     name = (schema.name or "").rpartition(".")[2]
 
     def decode(found: Any) -> Any:
@@ -121,7 +120,7 @@ def _bytes(found: str) -> bytes:
 
 
 def _compile_whole(schema: Schema, _replaces_null: bool) -> Decode:
-    bits = _BITS[schema.type]
+    bits = BITS[schema.type]
     limit = 1 << (bits - 1)
 
     def decode(found: Any) -> int:

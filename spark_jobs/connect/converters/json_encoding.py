@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from spark_jobs.connect.base.data import DECIMAL, Schema, Struct, Type, to_stored
+from spark_jobs.connect.base.data import BITS, DECIMAL, Schema, Struct, Type, to_stored
 from spark_jobs.connect.base.errors import DataError
 from spark_jobs.connect.converters.java_text import double_text, float_text
 from spark_jobs.connect.converters.json_text import array, base64, number, plain, quote
 
 Encode = Callable[[Any], str]
 """Returns the JSON of a value. Raises DataError."""
-
-_BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def _compile_logical(schema: Schema, options: EncodingOptions) -> Encode:
 
 
 def _compile_whole(schema: Schema, _options: EncodingOptions) -> Encode:
-    limit = 1 << (_BITS[schema.type] - 1)
+    limit = 1 << (BITS[schema.type] - 1)
 
     def encode(value: Any) -> str:
         if type(value) is not int or not -limit <= value < limit:

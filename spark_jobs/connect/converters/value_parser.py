@@ -18,6 +18,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
 from spark_jobs.connect.base.data import (
+    BITS,
     BOOLEAN,
     STRING,
     Schema,
@@ -56,8 +57,7 @@ _LITERALS: Mapping[str, SchemaAndValue] = {
 }
 _TOKEN: Final = re.compile(r'[:,{}\[\]"]|(?:\\.|[^\\:,{}\[\]"])+\\?|\\', re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_WHOLE_TYPES: Final = ((8, Type.INT8), (16, Type.INT16), (32, Type.INT32), (64, Type.INT64))
-_NUMBER_ORDER: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
+_NUMBER_ORDER: Final = (*BITS, Type.FLOAT32, Type.FLOAT64)
 _EXPONENT_MAX: Final = 1000
 """Larger numbers stay texts: as decimals they would fill the memory."""
 _INFINITIES: Final = (float("inf"), float("-inf"))
@@ -291,7 +291,7 @@ def _number(text: str) -> SchemaAndValue | None:
 
 
 def _whole(number: int) -> SchemaAndValue | None:
-    for bits, kind in _WHOLE_TYPES:
+    for kind, bits in BITS.items():
         if -(1 << (bits - 1)) <= number < 1 << (bits - 1):
             return SchemaAndValue(Schema(kind), number)
     return None

@@ -12,13 +12,13 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
-from spark_jobs.connect.base.data import DECIMAL, Field, Schema, Type, to_stored
+from spark_jobs.connect.base.data import BITS, DECIMAL, Field, Schema, Type, to_stored
 from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting
 from spark_jobs.connect.base.errors import ConfigError, DataError
 from spark_jobs.connect.base.records import Record
 from spark_jobs.connect.converters.java_text import as_float32, double_text, float_text, iso_text
 from spark_jobs.connect.converters.schema_cache import SchemaCache
-from spark_jobs.connect.transforms.java_numbers import BITS, cut, cut_decimal, parse_float, parse_whole
+from spark_jobs.connect.transforms.java_numbers import cut, cut_decimal, parse_float, parse_whole
 from spark_jobs.connect.transforms.java_numbers import wrapped as wrapped_whole
 from spark_jobs.connect.transforms.sides import (
     KEY,

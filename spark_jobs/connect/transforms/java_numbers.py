@@ -7,13 +7,9 @@ Must not know schemas.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
-from spark_jobs.connect.base.data import Type
-
-BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _FRACTION: Final = re.compile(
     r"[\x00-\x20]*([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[fFdD]?[\x00-\x20]*"

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from spark_jobs.connect.base.data import Schema, Type
+from spark_jobs.connect.base.data import BITS, Schema, Type
 from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, not_empty
 from spark_jobs.connect.base.errors import DataError
 from spark_jobs.connect.base.records import Record
 from spark_jobs.connect.converters.java_text import as_float32, instant
-from spark_jobs.connect.transforms.java_numbers import BITS, wrapped
+from spark_jobs.connect.transforms.java_numbers import wrapped
 from spark_jobs.connect.transforms.sides import (
     KEY,
     REPLACE_NULL,
