@@ -22,7 +22,7 @@ from spark_jobs.connect.transforms.sides import (
     VALUE,
     SidedTransformation,
     checked_struct,
-    field_value,
+    field_values,
     not_empty_list,
     require_map,
     require_struct,
@@ -129,7 +129,7 @@ class ValueToKey(Transformation):
             return record._replace(key_schema=None, key={name: value.get(name) for name in self._names})
         struct = require_struct(record.value, self._PURPOSE)
         schema = self._schemas[struct.schema]
-        key = {f.name: field_value(struct, f, replaces_null=self._replaces_null) for f in schema.fields}
+        key = field_values(struct, schema.fields, replaces_null=self._replaces_null)
         return record._replace(key_schema=schema, key=checked_struct(schema, key))
 
     def _key_schema(self, schema: Schema) -> Schema:

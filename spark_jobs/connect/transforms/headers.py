@@ -23,6 +23,7 @@ from spark_jobs.connect.transforms.sides import (
     basics,
     checked_struct,
     field_value,
+    field_values,
     not_empty_list,
     require_map,
     require_struct,
@@ -116,7 +117,7 @@ class HeaderFrom(SidedTransformation):
         if not self._moved:
             return record
         reduced = self._schemas[schema]
-        values = {f.name: field_value(struct, f, replaces_null=self._replaces_null) for f in reduced.fields}
+        values = field_values(struct, reduced.fields, replaces_null=self._replaces_null)
         return self.side.write(record, reduced, checked_struct(reduced, values))
 
     def _reduced(self, schema: Schema) -> Schema:

@@ -24,7 +24,7 @@ from spark_jobs.connect.transforms.sides import (
     SidedTransformation,
     basics,
     checked_struct,
-    field_value,
+    field_values,
     require_map,
     require_struct,
 )
@@ -88,7 +88,7 @@ class InsertField(SidedTransformation):
             return self.side.write(record, None, {**require_map(value, _PURPOSE), **dict(self._inserted(record))})
         struct = require_struct(value, _PURPOSE)
         updated = self._schemas[struct.schema]
-        values = {f.name: field_value(struct, f, replaces_null=self._replaces_null) for f in struct.schema.fields}
+        values = field_values(struct, struct.schema.fields, replaces_null=self._replaces_null)
         for name, inserted in self._inserted(record):
             is_time = (field := updated.field(name)) is not None and field.schema.is_logical
             values[name] = instant(inserted) if is_time else inserted

@@ -23,7 +23,7 @@ from spark_jobs.connect.transforms.sides import (
     VALUE,
     SidedTransformation,
     checked_struct,
-    field_value,
+    field_values,
     not_empty_list,
     require_map,
     require_struct,
@@ -76,7 +76,7 @@ class MaskField(SidedTransformation):
             masks = {name: self._masked(None, values.get(name)) for name in self._names}
             return self.side.write(record, None, {**values, **masks})
         struct = require_struct(value, _PURPOSE)
-        values = {f.name: field_value(struct, f, replaces_null=self._replaces_null) for f in struct.schema.fields}
+        values = field_values(struct, struct.schema.fields, replaces_null=self._replaces_null)
         for field in struct.schema.fields:
             if field.name in self._names:
                 values[field.name] = self._masked(field.schema, values[field.name])

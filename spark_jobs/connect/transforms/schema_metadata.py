@@ -21,7 +21,7 @@ from spark_jobs.connect.transforms.sides import (
     VALUE,
     SidedTransformation,
     checked_struct,
-    field_value,
+    field_values,
 )
 
 _NAME: Final = "schema.name"
@@ -53,7 +53,7 @@ class SetSchemaMetadata(SidedTransformation):
             raise DataError("Schema required for [updating schema metadata]")
         updated = self._schemas[schema]
         if isinstance(value, Struct):
-            values = {f.name: field_value(value, f, replaces_null=self._replaces_null) for f in updated.fields}
+            values = field_values(value, updated.fields, replaces_null=self._replaces_null)
             value = checked_struct(updated, values)
         return self.side.write(record, updated, value)
 

@@ -85,6 +85,11 @@ def field_value(struct: Struct, field: Field, *, replaces_null: bool) -> Any:
     return field.schema.default if value is None and replaces_null else value
 
 
+def field_values(struct: Struct, fields: Iterable[Field], *, replaces_null: bool) -> dict[str, Any]:
+    """Return the values of some fields by name, each as `field_value` has it."""
+    return {each.name: field_value(struct, each, replaces_null=replaces_null) for each in fields}
+
+
 def require_fields_schema(schema: Schema, purpose: str) -> Schema:
     """Return a schema that must be one of structs. Raises DataError."""
     if schema.type is not Type.STRUCT:

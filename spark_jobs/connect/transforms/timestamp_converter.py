@@ -41,7 +41,7 @@ from spark_jobs.connect.transforms.sides import (
     SidedTransformation,
     basics,
     checked_struct,
-    field_value,
+    field_values,
     require_fields_schema,
     require_map,
     require_struct,
@@ -173,7 +173,7 @@ class TimestampConverter(SidedTransformation):
         return {**values, self._field: self._converted(None, values.get(self._field))}
 
     def _converted_struct(self, struct: Struct, updated: Schema) -> Struct:
-        values = {f.name: field_value(struct, f, replaces_null=self._replaces_null) for f in struct.schema.fields}
+        values = field_values(struct, struct.schema.fields, replaces_null=self._replaces_null)
         field = struct.schema.field(self._field)
         if field is not None:
             values[field.name] = self._converted(field.schema, values[field.name])
