@@ -11,6 +11,7 @@ Owns the envelope and the settings. Must not know where values come from.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -51,7 +52,7 @@ def _int64(text: str) -> int:
 
 def _double(text: str) -> float:
     number = float(text)
-    if number in (float("inf"), float("-inf")):
+    if math.isinf(number):
         raise DataError(f"the number {text:.40} is too large for FLOAT64")
     return number
 

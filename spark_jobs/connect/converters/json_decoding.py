@@ -9,6 +9,7 @@ Owns the form of each type. Must not know the envelope.
 from __future__ import annotations
 
 import binascii
+import math
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -107,7 +108,7 @@ def _whole(found: Any, bits: int, schema: Schema) -> int:
 
 def _double(found: Decimal) -> float:
     number = float(found)
-    if number in (float("inf"), float("-inf")):
+    if math.isinf(number):
         raise DataError(f"the number {found} is too large for FLOAT64")
     return number
 
@@ -143,7 +144,7 @@ def _compile_float(schema: Schema, _replaces_null: bool) -> Decode:
         if not is_short:
             return number
         short = as_float32(number)
-        if short in (float("inf"), float("-inf")):
+        if math.isinf(short):
             raise _misfit(found, schema)
         return short
 

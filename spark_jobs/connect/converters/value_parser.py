@@ -11,6 +11,7 @@ Owns this syntax. Must not know headers. Invariant of the parser: `_next` is a t
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -60,7 +61,6 @@ _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]
 _NUMBER_ORDER: Final = (*BITS, Type.FLOAT32, Type.FLOAT64)
 _EXPONENT_MAX: Final = 1000
 """Larger numbers stay texts: as decimals they would fill the memory."""
-_INFINITIES: Final = (float("inf"), float("-inf"))
 _TEMPORAL: Mapping[int, tuple[JavaDateFormat, Schema, Callable[[dt.datetime], Any]]] = {
     10: (JavaDateFormat("yyyy-MM-dd"), date_schema(), dt.datetime.date),
     13: (JavaDateFormat("HH:mm:ss.SSS'Z'"), time_schema(), dt.datetime.time),
@@ -283,9 +283,9 @@ def _number(text: str) -> SchemaAndValue | None:
     exponent = decimal.as_tuple().exponent
     assert isinstance(exponent, int)
     if exponent != 0:
-        if (short := as_float32(float(decimal))) not in _INFINITIES:
+        if not math.isinf(short := as_float32(float(decimal))):
             return SchemaAndValue(Schema(Type.FLOAT32), short)
-        if float(decimal) not in _INFINITIES:
+        if not math.isinf(float(decimal)):
             return SchemaAndValue(Schema(Type.FLOAT64), float(decimal))
     return SchemaAndValue(decimal_schema(-exponent), decimal)
 
