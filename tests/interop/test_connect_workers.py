@@ -20,6 +20,12 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.soak
 PACKAGE = "org.apache.kafka.connect.file"
 GROUP = "workers"
+INTERVALS = {
+    "session.timeout.ms": "3000",
+    "heartbeat.interval.ms": "300",
+    "scheduled.rebalance.max.delay.ms": "0",
+    "offset.flush.interval.ms": "500",
+}
 BOTH = pytest.mark.parametrize("first_is_kafkas", [True, False], ids=["kafka-first", "milena-first"])
 
 
@@ -50,37 +56,37 @@ class Files:
 
     def are_at_end(self, worker: ConnectWorker) -> bool:
         """Whether the stored offset of the source is the size of its file."""
-        _, found = worker.request("GET", "/connectors/source/offsets")
+        found = worker.send("GET", "/connectors/source/offsets").body
         size = self.source.stat().st_size
         return bool(found["offsets"] == [{"partition": {"filename": str(self.source)}, "offset": {"position": size}}])
 
 
 def is_created(worker: ConnectWorker, name: str, config: dict[str, str]) -> bool:
     """Create a connector; False while the group rebalances."""
-    status, response = worker.request("PUT", f"/connectors/{name}/config", config)
-    assert status in (200, 201, 409), response
-    return status != 409
+    response = worker.send("PUT", f"/connectors/{name}/config", config)
+    assert response.status in (200, 201, 409), response
+    return response.status != 409
 
 
 def runs_everything(worker: ConnectWorker) -> bool:
-    return {(state, worker_id) for state, worker_id in worker.states().values()} == {("RUNNING", worker.worker_id)}
+    return {(state, worker_id) for state, worker_id in worker.all_states().values()} == {("RUNNING", worker.worker_id)}
 
 
 def shares_everything(worker: ConnectWorker) -> bool:
-    states = worker.states()
+    states = worker.all_states()
     return {state for state, _ in states.values()} == {"RUNNING"} and len({owner for _, owner in states.values()}) == 2
 
 
 def have_equal_states(first: ConnectWorker, second: ConnectWorker) -> bool:
-    return first.states() == second.states()
+    return first.all_states() == second.all_states()
 
 
 def is_paused(worker: ConnectWorker) -> bool:
-    return worker.states()["source-0"][0] == "PAUSED"
+    return worker.all_states()["source-0"][0] == "PAUSED"
 
 
 def has_started(worker: ConnectWorker) -> bool:
-    return worker.request("GET", "/connectors")[0] == 200
+    return worker.send("GET", "/connectors").status == 200
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +107,9 @@ def test_workers_of_the_other_kind_continue_on_the_same_topics(
     with BrokerProcess(tmp_path / "broker") as broker:
         files.append(100)
         for number, is_kafkas in enumerate((first_is_kafkas, not first_is_kafkas, first_is_kafkas)):
-            with ConnectWorker(tmp_path / str(number), broker.bootstrap, GROUP, is_kafkas=is_kafkas) as worker:
+            with ConnectWorker(
+                tmp_path / str(number), broker.bootstrap, GROUP, is_kafkas=is_kafkas, overrides=INTERVALS
+            ) as worker:
                 wait_until(partial(has_started, worker))
                 if number == 0:
                     files.create_connectors(worker)
@@ -117,7 +125,9 @@ def test_workers_of_both_kinds_share_a_group(first_is_kafkas: bool, tmp_path: Pa
 
         def start(is_kafkas: bool) -> ConnectWorker:
             folder = tmp_path / ("kafka" if is_kafkas else "milena")
-            return running.enter_context(ConnectWorker(folder, broker.bootstrap, GROUP, is_kafkas=is_kafkas))
+            return running.enter_context(
+                ConnectWorker(folder, broker.bootstrap, GROUP, is_kafkas=is_kafkas, overrides=INTERVALS)
+            )
 
         leader = start(first_is_kafkas)
         wait_until(partial(has_started, leader))
@@ -130,10 +140,10 @@ def test_workers_of_both_kinds_share_a_group(first_is_kafkas: bool, tmp_path: Pa
         wait_until(partial(have_equal_states, leader, follower))
         files.append(100)
         files.wait_for_copy()
-        status, _ = follower.request("PUT", "/connectors/source/pause")  # the leader gets it from the follower
-        assert status == 202
+        paused = follower.send("PUT", "/connectors/source/pause")  # the leader gets it from the follower
+        assert paused.status == 202
         wait_until(partial(is_paused, leader))
-        follower.request("PUT", "/connectors/source/resume")
+        follower.send("PUT", "/connectors/source/resume")
         leader.kill()
         wait_until(partial(runs_everything, follower), timeout_s=90)
         files.append(100)
@@ -143,11 +153,15 @@ def test_workers_of_both_kinds_share_a_group(first_is_kafkas: bool, tmp_path: Pa
 def test_two_workers_of_kafka_run_on_milenas_broker_and_send_in_transactions(
     broker: BrokerProcess, tmp_path: Path, files: Files
 ) -> None:
-    exactly_once = {"exactly.once.source.support": "enabled", "consumer.isolation.level": "read_committed"}
+    overrides = {
+        **INTERVALS,
+        "exactly.once.source.support": "enabled",
+        "consumer.isolation.level": "read_committed",
+    }
     with ExitStack() as running:
         first, second = (
             running.enter_context(
-                ConnectWorker(tmp_path / name, broker.bootstrap, "javas", is_kafkas=True, overrides=exactly_once)
+                ConnectWorker(tmp_path / name, broker.bootstrap, "javas", is_kafkas=True, overrides=overrides)
             )
             for name in ("first", "second")
         )

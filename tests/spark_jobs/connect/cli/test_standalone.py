@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.connect.cli import distributed, standalone
-from tests.spark_jobs.connect.rest.workers import Client
 from tests.support.broker import ROOT, BrokerProcess
+from tests.support.connect_workers import Client
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 

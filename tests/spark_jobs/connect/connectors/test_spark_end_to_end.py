@@ -1,10 +1,8 @@
 """Rows of a database reach another one through a topic, by two connectors of a worker that run Spark jobs."""
 
-import json
 import sqlite3
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -13,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.spark_jobs.quick_drivers import job_environment, quick_settings
-from tests.support.broker import BrokerProcess
+from tests.support.broker import ROOT, BrokerProcess
+from tests.support.connect_workers import Client
 from tests.support.jdbc_driver import sqlite_jar
 from tests.support.parts import skip_when_unavailable
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parents[4]
 START_S = 240.0
 
 SOURCE = {
@@ -33,17 +31,17 @@ SINK = {
 }  # fmt: skip
 
 
-class StandaloneWorker:
+class StandaloneWorker(Client):
     """A worker with the two connectors."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         self._folder = folder
-        self._port = free_port()
+        super().__init__(f"http://127.0.0.1:{free_port()}/")
         self._temporary = folder / "temporary"
         self._temporary.mkdir()
         json_converter = "org.apache.kafka.connect.json.JsonConverter"
         settings = {
-            "bootstrap.servers": bootstrap, "listeners": f"http://127.0.0.1:{self._port}",
+            "bootstrap.servers": bootstrap, "listeners": self.url.rstrip("/"),
             "key.converter": json_converter, "value.converter": json_converter,
             "offset.storage.file.filename": str(folder / "offsets"), "task.shutdown.graceful.timeout.ms": "30000",
             "spark.conf.spark.jars": str(sqlite_jar()),
@@ -71,10 +69,6 @@ class StandaloneWorker:
         finally:
             process.terminate()
             process.wait()
-
-    def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/connectors/{path}", timeout=30) as response:
-            return json.load(response)
 
     def job_processes(self) -> list[int]:
         """Return the processes of jobs, with their JVMs: they have inherited the folder for temporary files."""
@@ -118,10 +112,11 @@ def test_rows_and_new_columns_reach_the_other_database_and_go_on_after_a_kill(tm
             offsets: Any = [
                 {"partition": {"kafka_topic": "hub.items", "kafka_partition": 0}, "offset": {"kafka_offset": 2}}
             ]
-            wait_until(lambda: worker.get("sink/offsets") == {"offsets": offsets}, "offsets of the sink's group")
+            wait_until(
+                lambda: worker.get("/connectors/sink/offsets") == {"offsets": offsets}, "offsets of the sink's group"
+            )
             for name in ("source", "sink"):
-                status = worker.get(f"{name}/status")
-                assert [each["state"] for each in (status["connector"], *status["tasks"])] == ["RUNNING"] * 2
+                assert worker.states(name) == ["RUNNING"] * 2
             assert worker.job_processes()
             process.kill()
             wait_until(lambda: not worker.job_processes(), "the end of the jobs")
@@ -129,5 +124,7 @@ def test_rows_and_new_columns_reach_the_other_database_and_go_on_after_a_kill(tm
         with worker.running():
             wait_until(lambda: has(3), "a row after the kill", timeout_s=START_S)
             offsets[0]["offset"]["kafka_offset"] = 3  # no row was sent twice
-            wait_until(lambda: worker.get("sink/offsets") == {"offsets": offsets}, "offsets of the sink's group")
+            wait_until(
+                lambda: worker.get("/connectors/sink/offsets") == {"offsets": offsets}, "offsets of the sink's group"
+            )
         assert not worker.job_processes()

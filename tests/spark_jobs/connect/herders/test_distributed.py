@@ -21,9 +21,9 @@ from spark_jobs.connect.herders.assembly import distributed_herder
 from spark_jobs.connect.herders.herder import Herder
 from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.settings import WorkerSettings
-from tests.spark_jobs.connect.rest.workers import Client, Response
 from tests.spark_jobs.connect.worker.runs import PLUG_INS, STRINGS, load_scripted
 from tests.support.broker import ROOT, BrokerProcess
+from tests.support.connect_workers import Client, Response
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
