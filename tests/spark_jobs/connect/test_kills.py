@@ -5,14 +5,8 @@ Sources send in transactions; the sinks' files are cut at their last flush. Each
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,22 +15,12 @@ from typing import Any
 import pytest
 
 from tests.support.broker import BrokerProcess
-from tests.support.ports import free_port
+from tests.support.connect_workers import ConnectWorker
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
 WORKERS, KILLS, FILES = 3, 50, 3
 SEED = 43
 SETTINGS = {
-    "group.id": "killed",
-    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-    "config.storage.topic": "killed-configs",
-    "config.storage.replication.factor": "1",
-    "offset.storage.topic": "killed-offsets",
-    "offset.storage.replication.factor": "1",
-    "status.storage.topic": "killed-status",
-    "status.storage.replication.factor": "1",
     "session.timeout.ms": "2000",
     "heartbeat.interval.ms": "300",
     "offset.flush.interval.ms": "500",
@@ -52,40 +36,28 @@ class Workers:
         self._bootstrap = bootstrap
         self._folder = folder
         self._count = 0
-        self.running: dict[int, subprocess.Popen[bytes]] = {}
-        """By the port of the REST interface."""
+        self.running: list[ConnectWorker] = []
 
     def start(self) -> None:
-        port = free_port()
         self._count += 1
-        file = self._folder / f"worker-{self._count}.properties"
-        settings = {
-            **SETTINGS, "bootstrap.servers": self._bootstrap, "listeners": f"http://127.0.0.1:{port}",
-        }  # fmt: skip
-        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = [sys.executable, "-P", "-m", "spark_jobs.connect.cli.distributed", str(file)]
-        with (self._folder / f"worker-{self._count}.log").open("wb") as log:
-            self.running[port] = subprocess.Popen(
-                command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)}
-            )
+        folder = self._folder / f"worker-{self._count}"
+        worker = ConnectWorker(folder, self._bootstrap, "killed", is_kafkas=False, overrides=SETTINGS)
+        worker.spawn()
+        self.running.append(worker)
 
-    def kill(self, port: int) -> None:
-        process = self.running.pop(port)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    def kill(self, worker: ConnectWorker) -> None:
+        self.running.remove(worker)
+        worker.kill()
 
     def request(self, method: str, path: str, content: Any = None) -> Any:
-        """Return what the first worker that answers responds."""
-        body = None if content is None else json.dumps(content).encode()
-        for port in self.running:
-            request = urllib.request.Request(
-                f"http://127.0.0.1:{port}{path}", body, {"Content-Type": "application/json"}, method=method
-            )
+        """Return what the first worker that accepts the request responds; None if there is no such worker."""
+        for worker in self.running:
             try:
-                with urllib.request.urlopen(request, timeout=30) as response:
-                    return json.loads(response.read() or b"null")
+                response = worker.send(method, path, content)
             except OSError:
                 continue
+            if response.status < 400:
+                return response.body
         return None
 
 
@@ -96,8 +68,8 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
         for _ in range(WORKERS):
             found.start()
         yield found
-        for port in list(found.running):
-            found.kill(port)
+        for worker in list(found.running):
+            found.kill(worker)
 
 
 @pytest.mark.soak
@@ -122,7 +94,7 @@ def test_files_are_equal_after_fifty_kills(workers: Workers, tmp_path: Path) -> 
                     line += 1
         time.sleep(chance.uniform(0, 4))
         sizes.add(sinks[0].stat().st_size if sinks[0].exists() else 0)
-        workers.kill(chance.choice(list(workers.running)))
+        workers.kill(chance.choice(workers.running))
         workers.start()
 
     def is_copied() -> bool:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+import itertools
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,23 +18,14 @@ from spark_jobs.connect.herders.assembly import distributed_herder
 from spark_jobs.connect.herders.herder import Herder
 from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.settings import WorkerSettings
-from tests.spark_jobs.connect.worker.runs import PLUG_INS, STRINGS, load_scripted
-from tests.support.broker import ROOT, BrokerProcess
-from tests.support.connect_workers import Client, Response
-from tests.support.ports import free_port
+from tests.spark_jobs.connect.worker.runs import PLUG_INS, load_scripted
+from tests.support.broker import BrokerProcess
+from tests.support.connect_workers import TOPICS, ConnectWorker, Response, group_settings
 from tests.support.waiting import wait_until
 
+GROUP = "shared"
 SETTINGS = {
-    "group.id": "shared",
-    "key.converter": STRINGS,
-    "value.converter": STRINGS,
-    "config.storage.topic": "shared-configs",
-    "config.storage.replication.factor": "1",
-    "offset.storage.topic": "shared-offsets",
-    "offset.storage.replication.factor": "1",
     "offset.storage.partitions": "2",
-    "status.storage.topic": "shared-states",
-    "status.storage.replication.factor": "1",
     "status.storage.partitions": "1",
     "session.timeout.ms": "2000",
     "heartbeat.interval.ms": "200",
@@ -46,37 +34,8 @@ SETTINGS = {
 SOURCE = "scripted.ScriptedSource"
 
 
-class Worker(Client):
+class Worker(ConnectWorker):
     """A worker in a process of its own."""
-
-    def __init__(self, bootstrap: str, folder: Path, **settings: str) -> None:
-        """Underscores in the names of settings stand for dots."""
-        port = free_port()
-        super().__init__(f"http://127.0.0.1:{port}/")
-        self.id = f"127.0.0.1:{port}"
-        given = {
-            **SETTINGS,
-            "bootstrap.servers": bootstrap,
-            "listeners": self.url.rstrip("/"),
-            **{key.replace("_", "."): value for key, value in settings.items()},
-        }
-        file = folder / f"worker-{port}.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
-        self.log = folder / f"worker-{port}.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "spark_jobs.connect.cli.distributed", str(file)],
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-
-    def is_ready(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()
-        try:
-            return self.send("GET", "/health").status == 200
-        except OSError:
-            return False
 
     def knows(self, connector: str) -> bool:
         return connector in self.get("/connectors")
@@ -84,10 +43,10 @@ class Worker(Client):
     def has_forgotten(self, connector: str) -> bool:
         return not self.knows(connector)
 
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        return self.process.wait(30)
+    def end(self) -> int:
+        """Stop the worker, unless it has ended, and return its exit code."""
+        self.stop()
+        return self.wait_for_exit()
 
 
 class Group:
@@ -98,17 +57,31 @@ class Group:
         self.folder = folder
         self.starts = folder / "starts"
         self.workers: list[Worker] = []
+        self._numbers = itertools.count()
 
     def add(self, count: int = 1, **settings: str) -> Worker:
-        found = [Worker(self.bootstrap, self.folder, **settings) for _ in range(count)]
-        self.workers += found
+        """Underscores in the names of settings stand for dots."""
+        found = [self._spawned(settings) for _ in range(count)]
         for each in found:
-            wait_until(each.is_ready, "the worker is ready")
+            each.wait_until_ready()
         return found[-1]
 
-    def remove(self, worker: Worker, number: signal.Signals) -> int:
+    def _spawned(self, settings: Mapping[str, str]) -> Worker:
+        overrides = {**SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}
+        folder = self.folder / f"worker-{next(self._numbers)}"
+        worker = Worker(folder, self.bootstrap, GROUP, is_kafkas=False, overrides=overrides, ready_path="/health")
+        worker.spawn()
+        self.workers.append(worker)
+        return worker
+
+    def stop(self, worker: Worker) -> int:
+        """Stop a worker and return its exit code."""
         self.workers.remove(worker)
-        return worker.end(number)
+        return worker.end()
+
+    def kill(self, worker: Worker) -> None:
+        self.workers.remove(worker)
+        worker.kill()
 
     def shares(self, connector: str = "many") -> Counter[str]:
         """Return how many running tasks of a connector each worker has."""
@@ -120,7 +93,7 @@ class Group:
 
         def is_shared() -> bool:
             found = self.shares()
-            return sorted(found.values()) == sorted(shares) and set(found) <= {each.id for each in self.workers}
+            return sorted(found.values()) == sorted(shares) and set(found) <= {each.worker_id for each in self.workers}
 
         wait_until(is_shared, f"the tasks are shared as {shares}", timeout_s=30)
 
@@ -153,7 +126,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
         finally:
             codes = {each.log: each.end() for each in found.workers}
             assert set(codes.values()) <= {0}, codes
-            for log in folder.glob("*.log"):
+            for log in folder.glob("worker-*/*.log"):
                 assert "Traceback" not in log.read_text(), log
 
 
@@ -164,7 +137,7 @@ def test_two_workers_share_the_tasks_and_start_each_once(group: Group) -> None:
 
 def test_the_topics_of_a_group_are_compacted(group: Group) -> None:
     admin = AdminClient({"bootstrap.servers": group.bootstrap})
-    topics = [SETTINGS[f"{each}.storage.topic"] for each in ("config", "offset", "status")]
+    topics = [f"{GROUP}-{each}" for each in TOPICS]
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     for found in admin.describe_configs(resources).values():
         assert found.result(10)["cleanup.policy"].value == "compact"
@@ -226,15 +199,15 @@ def test_a_new_worker_gets_a_share_and_the_others_go_on(group: Group) -> None:
     new = group.add()
     group.wait_for_shares(2, 1, 1)
     moved = group.started()[len(before) :]
-    assert [line.partition(" ")[0] for line in moved] == [str(new.process.pid)], "one task moves, no other restarts"
+    assert [line.partition(" ")[0] for line in moved] == [str(new.pid)], "one task moves, no other restarts"
 
 
 def test_the_work_of_a_killed_worker_moves_and_the_others_go_on(group: Group) -> None:
-    killed = next(each for each in group.workers if group.shares()[each.id] == 1)
-    pid = str(killed.process.pid)
+    killed = next(each for each in group.workers if group.shares()[each.worker_id] == 1)
+    pid = str(killed.pid)
     last = {line.partition(" ")[2]: line.partition(" ")[0] for line in group.started()}
     before = group.started()
-    group.remove(killed, signal.SIGKILL)
+    group.kill(killed)
     group.wait_for_shares(2, 2)
     moved = group.started()[len(before) :]
     assert sorted(line.partition(" ")[2] for line in moved) == [
@@ -245,8 +218,8 @@ def test_the_work_of_a_killed_worker_moves_and_the_others_go_on(group: Group) ->
 def test_a_worker_that_stops_leaves_its_work_to_the_others_at_once(group: Group) -> None:
     stopped = group.add()
     group.wait_for_shares(2, 1, 1)
-    assert group.remove(stopped, signal.SIGTERM) == 0
-    assert group.remove(group.workers[-1], signal.SIGTERM) == 0
+    assert group.stop(stopped) == 0
+    assert group.stop(group.workers[-1]) == 0
     group.wait_for_shares(4)
 
 
@@ -257,16 +230,15 @@ def test_a_worker_with_another_topic_of_configurations_is_reported(group: Group)
         return any("config.storage.topic must name the same topic" in each.log.read_text() for each in group.workers)
 
     wait_until(is_reported, "the mismatch is reported")
-    assert group.remove(stranger, signal.SIGTERM) == 0
+    assert group.stop(stranger) == 0
     group.wait_for_shares(4)
 
 
 @contextmanager
 def herder(group: Group, name: str, **settings: str) -> Iterator[Herder]:
     """Run a worker without a REST interface in this process, in a group of its own."""
-    topics = {f"{each}.storage.topic": f"in-process-{each}" for each in ("config", "offset", "status")}
     own = {key.replace("_", "."): value for key, value in settings.items()}
-    given = {**SETTINGS, **topics, "bootstrap.servers": group.bootstrap, "group.id": "in-process", **own}
+    given = {**group_settings(group.bootstrap, "in-process"), **SETTINGS, **own}
     found = distributed_herder(
         WorkerSettings(given, is_distributed=True), Plugins([PLUG_INS]), worker_id=name, url=f"http://{name}/"
     )
