@@ -34,13 +34,7 @@ from spark_jobs.connect.base.data import (
 )
 from spark_jobs.connect.base.errors import DataError
 from spark_jobs.connect.converters.java_dates import JavaDateFormat
-from spark_jobs.connect.converters.java_text import (
-    as_float32,
-    double_text,
-    float_text,
-    instant,
-    iso_text,
-)
+from spark_jobs.connect.converters.java_text import as_float32, instant, iso_text, to_string
 
 
 class SchemaAndValue(NamedTuple):
@@ -312,8 +306,12 @@ def _quoted(text: str, embedded: bool) -> str:
     return f'"{escaped}"'
 
 
-def _float_text(schema: Schema | None, value: float, _embedded: bool) -> str:
-    return float_text(value) if schema is not None and schema.type is Type.FLOAT32 else double_text(value)
+def _java_text(schema: Schema | None, value: Any, _embedded: bool) -> str:
+    return to_string(value, schema)
+
+
+def _instant_text(_schema: Schema | None, value: dt.date | dt.time, _embedded: bool) -> str:
+    return iso_text(value)
 
 
 def _list_text(schema: Schema | None, values: list[Any], _embedded: bool) -> str:
@@ -340,17 +338,11 @@ def _entries(entries: Any) -> str:
 
 
 _WRITERS: Mapping[type, Callable[[Schema | None, Any, bool], str]] = {
-    type(None): lambda _schema, _value, _embedded: "null",
+    **dict.fromkeys((type(None), bool, int, float, Decimal), _java_text),
     str: lambda _schema, value, embedded: _quoted(value, embedded),
     bytes: lambda _schema, value, embedded: _quoted(b64encode(value).decode("ascii"), embedded),
-    bool: lambda _schema, value, _embedded: "true" if value else "false",
-    int: lambda _schema, value, _embedded: str(value),
-    float: _float_text,
-    Decimal: lambda _schema, value, _embedded: str(value),
     list: _list_text,
     dict: _dict_text,
     Struct: _struct_text,
-    dt.date: lambda _schema, value, _embedded: iso_text(value),
-    dt.time: lambda _schema, value, _embedded: iso_text(value),
-    dt.datetime: lambda _schema, value, _embedded: iso_text(value),
+    **dict.fromkeys((dt.date, dt.time, dt.datetime), _instant_text),
 }

@@ -16,7 +16,7 @@ from spark_jobs.connect.base.data import BITS, DECIMAL, Field, Schema, Type, to_
 from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting
 from spark_jobs.connect.base.errors import ConfigError, DataError
 from spark_jobs.connect.base.records import Record
-from spark_jobs.connect.converters.java_text import as_float32, double_text, float_text, iso_text
+from spark_jobs.connect.converters.java_text import as_float32, iso_text, to_string
 from spark_jobs.connect.converters.schema_cache import SchemaCache
 from spark_jobs.connect.transforms.java_numbers import cut, cut_decimal, parse_float, parse_whole
 from spark_jobs.connect.transforms.java_numbers import wrapped as wrapped_whole
@@ -143,7 +143,7 @@ def _of_bool(value: bool, kind: Type, _schema: Schema | None) -> Any:
         case Type.BOOLEAN:
             return value
         case Type.STRING:
-            return "true" if value else "false"
+            return to_string(value)
         case Type.FLOAT32 | Type.FLOAT64:
             return float(value)
     return int(value)
@@ -167,8 +167,7 @@ def _of_float(value: float, kind: Type, schema: Schema | None) -> Any:
         case Type.BOOLEAN:
             return cut(value, 64) != 0
         case Type.STRING:
-            is_short = schema is not None and schema.type is Type.FLOAT32
-            return float_text(value) if is_short else double_text(value)
+            return to_string(value, schema)
         case Type.FLOAT32:
             return as_float32(value)
         case Type.FLOAT64:
