@@ -186,11 +186,11 @@ class AvroConverter(Converter):
             self._file_reader = self._reader(avro, None)
         except DataError as error:
             raise invalid(_FILE, path, str(error)) from error
-        self._file_encode = self._fastavro.encoder(self._fastavro.parse(avro)[0])
+        self._file_encode = self._fastavro.encoder(avro)
 
     def _writer(self, schema: Schema | None) -> _Writer:
         avro = AvroSchemaWriter().write(schema)
-        encode = self._fastavro.encoder(self._fastavro.parse(avro)[0])
+        encode = self._fastavro.encoder(avro)
         convert = compile_writer(schema)
         return _Writer(json.dumps(avro, separators=(",", ":")), lambda value: encode(convert(value)))
 
@@ -203,10 +203,7 @@ class AvroConverter(Converter):
         assert self._registry is not None
         if subject not in self._newest_by_subject:
             found = self._registry.latest(subject)
-            self._newest_by_subject[subject] = (
-                found.id,
-                self._fastavro.encoder(self._fastavro.parse(_json(found.text))[0]),
-            )
+            self._newest_by_subject[subject] = (found.id, self._fastavro.encoder(_json(found.text)))
         return self._newest_by_subject[subject]
 
     def _framed(self, topic: str, stored: bytes, registry: Registry) -> tuple[_Reader, bytes]:
@@ -275,9 +272,9 @@ class _Fastavro:
             raise DataError(f"{str(avro)[:200]} is not an Avro schema: {_reason(error)}") from error
         return _without_marks(parsed), {name: _without_marks(each) for name, each in named.items()}
 
-    def encoder(self, parsed: Any) -> Callable[[Any], bytes]:
-        """Return the function from values to bodies."""
-        schema = self._library.parse_schema(bare(parsed))
+    def encoder(self, avro: Any) -> Callable[[Any], bytes]:
+        """Return the function from values to bodies of an Avro schema. Raises DataError."""
+        schema = self._library.parse_schema(bare(self.parse(avro)[0]))
         write = self._library.schemaless_writer
 
         def encode(value: Any) -> bytes:
