@@ -34,14 +34,13 @@ from spark_jobs.skeleton.database import (
     add_database_flags,
     columns_of,
     fits,
-    is_name,
     key_columns,
     staging_table,
 )
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.job import Job
-from spark_jobs.skeleton.parameters import EARLIEST, JobParameters, checked
+from spark_jobs.skeleton.parameters import EARLIEST, JobParameters, checked, is_sql_name
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
 from spark_jobs.skeleton.schemas import value_text
 from spark_jobs.skeleton.table_columns import missing_columns
@@ -218,13 +217,13 @@ def with_key(parameters: JdbcSinkParameters) -> Column:
 
 
 def _keys(text: str) -> list[str]:
-    return [checked(is_name, "names of columns")(key).lower() for key in text.split(",")]
+    return [checked(is_sql_name, "names of columns")(key).lower() for key in text.split(",")]
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("this job").add_argument
     add_database_flags(add)
-    add("--table", type=checked(is_name, "the name of a table"), required=True, help="table to write")
+    add("--table", type=checked(is_sql_name, "the name of a table"), required=True, help="table to write")
     add(
         "--keys", type=_keys, default=[], metavar="FIELD,...", help="the key of the table (default: append all objects)"
     )

@@ -26,11 +26,18 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DecimalType, StructType
 
 from spark_jobs.skeleton.clients import sink_options
-from spark_jobs.skeleton.database import Database, add_database_flags, is_name, key_columns, literal, without_login
+from spark_jobs.skeleton.database import Database, add_database_flags, key_columns, literal, without_login
 from spark_jobs.skeleton.delivery import RECORD_ID, header
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
-from spark_jobs.skeleton.parameters import add_session_settings, checked, client_parser, positive, session_settings
+from spark_jobs.skeleton.parameters import (
+    add_session_settings,
+    checked,
+    client_parser,
+    is_sql_name,
+    positive,
+    session_settings,
+)
 from spark_jobs.skeleton.programs import prepare_topics, run_program, stop_request
 from spark_jobs.skeleton.schemas import envelope
 from spark_jobs.skeleton.session import spark_session
@@ -267,7 +274,7 @@ def run(spark: SparkSession, flags: Any, stop_requested: Event) -> None:
 
 
 def _tables(text: str) -> list[str]:
-    return [checked(is_name, "names of tables")(table) for table in text.split(",")]
+    return [checked(is_sql_name, "names of tables")(table) for table in text.split(",")]
 
 
 def parse(arguments: Sequence[str] | None) -> Any:
@@ -277,7 +284,7 @@ def parse(arguments: Sequence[str] | None) -> Any:
     add_session_settings(add)
     add("--tables", type=_tables, required=True, metavar="TABLE,...", help="tables to read")
     add("--mode", choices=("incrementing", "timestamp", "bulk"), required=True, help="how new rows are found")
-    add("--column", type=checked(is_name, "a column"), help="the column that rises, except in bulk mode")
+    add("--column", type=checked(is_sql_name, "a column"), help="the column that rises, except in bulk mode")
     add("--not-null", action="store_true", help="refuse a table whose --column may be null")
     add("--topic-prefix", default="", help="put before the names of the tables (default: none)")
     add("--envelope", action="store_true", help="write values in Connect's envelope")

@@ -32,13 +32,12 @@ from spark_jobs.skeleton.database import (
     add_database_flags,
     columns_of,
     fits,
-    is_name,
     key_columns,
     staging_table,
 )
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.job import Job
-from spark_jobs.skeleton.parameters import JobParameters
+from spark_jobs.skeleton.parameters import JobParameters, is_sql_name
 from spark_jobs.skeleton.records import InputRule, object_rule, read_input, start_dead_letters
 
 _CHANGE = "table string, op string, position bigint, before string, after string"
@@ -160,7 +159,7 @@ def _tables(text: str) -> Tables:
     tables = {}
     for entry in text.split(","):
         name, _, keys = entry.partition(":")
-        if not is_name(name) or not all(map(is_name, keys.split("+"))):
+        if not is_sql_name(name) or not all(map(is_sql_name, keys.split("+"))):
             raise argparse.ArgumentTypeError(f"expected TABLE:KEY+KEY,..., not {entry!r}")
         tables[name] = keys.split("+")
     return tables

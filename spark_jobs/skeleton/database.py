@@ -46,7 +46,6 @@ _CLOB = "CLOB"
 _LENGTH_MAX = 4000  # of a text that is compared, if its column states no length
 _KEY_LENGTH_MAX = 255  # of a text that is a primary key: MySQL's keys have at most 3072 bytes
 _MILLISECONDS = r"^-?\d{5,15}$"  # a time as a number; texts with fewer digits are years
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _PROPERTIES = re.compile(r"[?;(]|:\w+=")  # what begins the properties of a URL
 _LOGIN = re.compile(r"((?>jdbc:[\w.+-]+:(?:(?:thin|oci):)?(?://)?))[^@]*[:/].*@")  # USER:PASSWORD@ or USER/PASSWORD@
 _SQL_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps the length of a text
@@ -58,11 +57,6 @@ _ROWS_AT_ONCE = "1000"  # some drivers would load a whole table into memory
 _STAGE_ATTEMPTS = 3
 NO_OPTIONS: Mapping[str, str] = {}
 NO_FIELDS = StructType([])
-
-
-def is_name(text: str) -> bool:
-    """Whether `text` is the name of a table or column that needs no quotes."""
-    return _NAME.fullmatch(text) is not None
 
 
 def add_database_flags(add: Callable[..., argparse.Action]) -> None:

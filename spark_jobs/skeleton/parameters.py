@@ -23,6 +23,7 @@ from spark_jobs.skeleton.topics import TopicSpec
 _INTERVAL = re.compile(r"[1-9]\d* (millisecond|second|minute|hour|day)s?")
 _UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\s]+):)?(?P<port>\d{1,5})")
+_SQL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _LOOPBACK = "127.0.0.1"
 
 EARLIEST = "earliest"
@@ -389,6 +390,11 @@ def is_starting_offsets(text: str) -> bool:
         return isinstance(json.loads(text), dict)
     except ValueError:
         return False
+
+
+def is_sql_name(text: str) -> bool:
+    """Whether `text` is the name of a table or column that needs no quotes."""
+    return _SQL_NAME.fullmatch(text) is not None
 
 
 def is_regex(text: str) -> bool:

@@ -27,8 +27,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_jobs.skeleton.database import is_name
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.parameters import is_sql_name
 
 Types = Mapping[str, DataType | None]
 """By name of a field; None for a type that no column of a table has."""
@@ -61,7 +61,7 @@ def missing_columns(objects: DataFrame, known: Collection[str], value_format: st
         if name not in types:
             continue  # it is null in all objects
         kind = types[name]
-        if kind is None or not is_name(name):
+        if kind is None or not is_sql_name(name):
             raise JobError(
                 f"the field {name!r:.100} needs a column that the table cannot get: expected a name of letters, digits "
                 "and '_', and a number, a text, a boolean or a time as its value"

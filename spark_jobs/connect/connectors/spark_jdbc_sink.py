@@ -29,12 +29,12 @@ from spark_jobs.connect.connectors.spark_settings import (
     check_start,
     format_flags,
     format_of,
-    is_sql_name,
     problems,
     refusals,
     sink_command,
 )
 from spark_jobs.connect.connectors.spark_task import SparkTask, refuse_offsets
+from spark_jobs.skeleton.parameters import is_sql_name
 
 _JOB: Final = "jdbc_sink"
 _FORMATS: Final = ("json", "json-envelope", "avro-registry")

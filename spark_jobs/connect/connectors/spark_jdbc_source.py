@@ -30,12 +30,12 @@ from spark_jobs.connect.connectors.spark_settings import (
     Errors,
     check_format,
     format_of,
-    is_sql_name,
     problems,
     refusals,
     source_command,
 )
 from spark_jobs.connect.connectors.spark_task import SparkTask, refuse_offsets
+from spark_jobs.skeleton.parameters import is_sql_name
 
 _JOB: Final = "jdbc_source"
 _TABLES: Final = "table.whitelist"

@@ -48,7 +48,6 @@ FORMATS: Final[Mapping[str, str]] = {
 }
 """What the bytes of a converter are, by the last part of its name. JsonConverter has two formats."""
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _SAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST_LENGTH: Final = 12
 _START: Final = "auto.offset.reset"
@@ -182,11 +181,6 @@ def safe_name(name: str) -> str:
     """Return a name for folders, queries and tables. Different names stay different."""
     safe = _SAFE.sub("_", name)
     return safe if safe == name else f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_LENGTH]}"
-
-
-def is_sql_name(text: str) -> bool:
-    """Whether a text names a table or a column without quotes, as the jobs want it."""
-    return _NAME.fullmatch(text) is not None
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
