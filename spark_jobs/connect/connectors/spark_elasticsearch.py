@@ -103,11 +103,11 @@ class ElasticsearchSinkConnector(SinkConnector):
 
     def validate(self, config: Mapping[str, str]) -> Errors:
         return problems(
-            lambda: refusals(config, _REFUSED),
-            lambda: check_start(config),
-            lambda: check_format(config, VALUE_CONVERTER, _JOB, _FORMATS),
-            lambda: {} if _ignores_keys(config) else check_format(config, KEY_CONVERTER, _JOB, ["text"]),
-            lambda: _check_login(config),
+            refusals(config, _REFUSED),
+            check_start(config),
+            check_format(config, VALUE_CONVERTER, _JOB, _FORMATS),
+            {} if _ignores_keys(config) else check_format(config, KEY_CONVERTER, _JOB, ["text"]),
+            _check_login(config),
         )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:

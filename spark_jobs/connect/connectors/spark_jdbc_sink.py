@@ -105,11 +105,11 @@ class JdbcSinkConnector(SinkConnector):
 
     def validate(self, config: Mapping[str, str]) -> Errors:
         return problems(
-            lambda: refusals(config, _REFUSED),
-            lambda: check_start(config),
-            lambda: check_format(config, VALUE_CONVERTER, _JOB, _FORMATS),
-            lambda: _check_keys(config),
-            lambda: _check_tables(config),
+            refusals(config, _REFUSED),
+            check_start(config),
+            check_format(config, VALUE_CONVERTER, _JOB, _FORMATS),
+            _check_keys(config),
+            _check_tables(config),
         )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:

@@ -126,10 +126,10 @@ class JdbcSourceConnector(SourceConnector):
 
     def validate(self, config: Mapping[str, str]) -> Errors:
         return problems(
-            lambda: refusals(config, _REFUSED),
-            lambda: _check_column(config),
-            lambda: check_format(config, VALUE_CONVERTER, _JOB, _FORMATS),
-            lambda: _check_creation(config),
+            refusals(config, _REFUSED),
+            _check_column(config),
+            check_format(config, VALUE_CONVERTER, _JOB, _FORMATS),
+            _check_creation(config),
         )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:

@@ -129,10 +129,10 @@ class HdfsSinkConnector(SinkConnector):
 
     def validate(self, config: Mapping[str, str]) -> Errors:
         return problems(
-            lambda: refusals(config, _REFUSED),
-            lambda: check_start(config),
-            lambda: check_format(config, VALUE_CONVERTER, _JOB, _VALUES),
-            lambda: _check_together(_SETTINGS.parse(config)),
+            refusals(config, _REFUSED),
+            check_start(config),
+            check_format(config, VALUE_CONVERTER, _JOB, _VALUES),
+            _check_together(_SETTINGS.parse(config)),
         )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from spark_jobs.connect.base.api import JobTaskContext
@@ -70,13 +70,13 @@ def refusals(config: Mapping[str, str], reasons: Mapping[str, str]) -> Errors:
     return {name: [str(invalid(name, config[name], why))] for name, why in reasons.items() if config.get(name)}
 
 
-def problems(*checks: Callable[[], Errors]) -> Errors:
-    """Return the errors of all checks."""
-    found: Errors = {}
-    for check in checks:
-        for name, texts in check().items():
-            found.setdefault(name, []).extend(texts)
-    return found
+def problems(*found: Errors) -> Errors:
+    """Return the errors of several checks."""
+    joined: Errors = {}
+    for errors in found:
+        for name, texts in errors.items():
+            joined.setdefault(name, []).extend(texts)
+    return joined
 
 
 def format_of(config: Mapping[str, str], converter: str) -> str:
