@@ -6,11 +6,10 @@ documents are sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from spark_jobs.connect.base.api import SinkConnector
 from spark_jobs.connect.base.connector_settings import KEY_CONVERTER, SINK_SETTINGS, TOPICS, VALUE_CONVERTER
 from spark_jobs.connect.base.definitions import (
     REQUIRED,
@@ -24,6 +23,7 @@ from spark_jobs.connect.base.definitions import (
 )
 from spark_jobs.connect.connectors.spark_settings import (
     NOT_OF_SINKS,
+    OBJECT_FORMATS,
     Command,
     Errors,
     check_format,
@@ -34,10 +34,9 @@ from spark_jobs.connect.connectors.spark_settings import (
     refusals,
     sink_command,
 )
-from spark_jobs.connect.connectors.spark_task import SparkTask, refuse_offsets
+from spark_jobs.connect.connectors.spark_task import SparkSinkConnector, SparkTask
 
 _JOB: Final = "elasticsearch_sink"
-_FORMATS: Final = ("json", "json-envelope", "avro-registry")
 _LOGIN: Final[Mapping[str, str]] = {"connection.username": "username", "connection.password": "password"}
 _INDEX: Final = "the index is the name of the topic in lower case"
 _REFUSED: Final[Mapping[str, str]] = {
@@ -94,8 +93,8 @@ class ElasticsearchSinkTask(SparkTask):
         return sink_command(_JOB, self.context, config, SINK_SETTINGS.parse(config)[TOPICS], flags, secrets)
 
 
-class ElasticsearchSinkConnector(SinkConnector):
-    """Has one task: the tasks of Spark share the partitions."""
+class ElasticsearchSinkConnector(SparkSinkConnector):
+    """Writes by one job."""
 
     version = "1.0"
     definition = _SETTINGS
@@ -105,16 +104,10 @@ class ElasticsearchSinkConnector(SinkConnector):
         return problems(
             refusals(config, _REFUSED),
             check_start(config),
-            check_format(config, VALUE_CONVERTER, _JOB, _FORMATS),
+            check_format(config, VALUE_CONVERTER, _JOB, OBJECT_FORMATS),
             {} if _ignores_keys(config) else check_format(config, KEY_CONVERTER, _JOB, ["text"]),
             _check_login(config),
         )
-
-    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        return [self.config]
-
-    def alter_offsets(self, config: Mapping[str, str], offsets: object) -> bool:
-        return refuse_offsets(config)
 
 
 def _ignores_keys(config: Mapping[str, str]) -> bool:

@@ -23,6 +23,7 @@ from spark_jobs.connect.base.definitions import Definition, Importance, Kind, Se
 from spark_jobs.connect.connectors.spark_databases import CONNECTION, database_flags
 from spark_jobs.connect.connectors.spark_settings import (
     NOT_OF_SINKS,
+    OBJECT_FORMATS,
     Command,
     Errors,
     check_format,
@@ -33,11 +34,10 @@ from spark_jobs.connect.connectors.spark_settings import (
     refusals,
     sink_command,
 )
-from spark_jobs.connect.connectors.spark_task import SparkTask, refuse_offsets
+from spark_jobs.connect.connectors.spark_task import SparkConnector, SparkTask
 from spark_jobs.skeleton.parameters import is_sql_name
 
 _JOB: Final = "jdbc_sink"
-_FORMATS: Final = ("json", "json-envelope", "avro-registry")
 _KEY_FORMATS: Final = ("text", "json", "json-envelope")
 _TABLE_FORMAT: Final = "table.name.format"
 _TOPIC: Final = "${topic}"
@@ -96,7 +96,7 @@ class JdbcSinkTask(SparkTask):
         return sink_command(_JOB, self.context, config, topics[table], flags, secrets, part=table)
 
 
-class JdbcSinkConnector(SinkConnector):
+class JdbcSinkConnector(SparkConnector, SinkConnector):
     """Has a task for each table."""
 
     version = "1.0"
@@ -107,16 +107,13 @@ class JdbcSinkConnector(SinkConnector):
         return problems(
             refusals(config, _REFUSED),
             check_start(config),
-            check_format(config, VALUE_CONVERTER, _JOB, _FORMATS),
+            check_format(config, VALUE_CONVERTER, _JOB, OBJECT_FORMATS),
             _check_keys(config),
             _check_tables(config),
         )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [{**self.config, "table": table} for table in tables_of(self.config)]
-
-    def alter_offsets(self, config: Mapping[str, str], offsets: object) -> bool:
-        return refuse_offsets(config)
 
 
 def tables_of(config: Mapping[str, str]) -> dict[str, list[str]]:

@@ -34,7 +34,7 @@ from spark_jobs.connect.connectors.spark_settings import (
     refusals,
     source_command,
 )
-from spark_jobs.connect.connectors.spark_task import SparkTask, refuse_offsets
+from spark_jobs.connect.connectors.spark_task import SparkConnector, SparkTask
 from spark_jobs.skeleton.parameters import is_sql_name
 
 _JOB: Final = "jdbc_source"
@@ -117,7 +117,7 @@ class JdbcSourceTask(SparkTask):
         return source_command(_JOB, self.context, flags, secrets)
 
 
-class JdbcSourceConnector(SourceConnector):
+class JdbcSourceConnector(SparkConnector, SourceConnector):
     """Splits tables over tasks."""
 
     version = "1.0"
@@ -136,9 +136,6 @@ class JdbcSourceConnector(SourceConnector):
         tables = _SETTINGS.parse(self.config)[_TABLES]
         count = min(max_tasks, len(tables))
         return [{**self.config, _OF_TASK: ",".join(tables[number::count])} for number in range(count)]
-
-    def alter_offsets(self, config: Mapping[str, str], offsets: object) -> bool:
-        return refuse_offsets(config)
 
 
 def _check_column(config: Mapping[str, str]) -> Errors:

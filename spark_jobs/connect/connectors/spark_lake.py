@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from spark_jobs.connect.base.api import SinkConnector
 from spark_jobs.connect.base.connector_settings import SINK_SETTINGS, TOPICS, VALUE_CONVERTER
 from spark_jobs.connect.base.definitions import (
     REQUIRED,
@@ -36,7 +35,7 @@ from spark_jobs.connect.connectors.spark_settings import (
     refusals,
     sink_command,
 )
-from spark_jobs.connect.connectors.spark_task import SparkTask, refuse_offsets
+from spark_jobs.connect.connectors.spark_task import SparkSinkConnector, SparkTask
 
 _JOB: Final = "lake_load"
 _VALUES: Final = ("text", "bytes", "json", "json-envelope", "avro-registry")
@@ -120,8 +119,8 @@ class HdfsSinkTask(SparkTask):
         return sink_command(_JOB, self.context, config, SINK_SETTINGS.parse(config)[TOPICS], flags, {})
 
 
-class HdfsSinkConnector(SinkConnector):
-    """Has one task: the tasks of Spark share the partitions."""
+class HdfsSinkConnector(SparkSinkConnector):
+    """Writes by one job."""
 
     version = "1.0"
     definition = _SETTINGS
@@ -134,12 +133,6 @@ class HdfsSinkConnector(SinkConnector):
             check_format(config, VALUE_CONVERTER, _JOB, _VALUES),
             _check_together(_SETTINGS.parse(config)),
         )
-
-    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        return [self.config]
-
-    def alter_offsets(self, config: Mapping[str, str], offsets: object) -> bool:
-        return refuse_offsets(config)
 
 
 def _url(parsed: Mapping[str, Any]) -> str:

@@ -47,6 +47,8 @@ FORMATS: Final[Mapping[str, str]] = {
     "AvroConverter": "avro-registry",
 }
 """What the bytes of a converter are, by the last part of its name. JsonConverter has two formats."""
+OBJECT_FORMATS: Final = ("json", "json-envelope", "avro-registry")
+"""Of values that are objects."""
 
 _SAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST_LENGTH: Final = 12

@@ -1,14 +1,14 @@
-"""A task whose work is a Spark job in a process of its own.
+"""A task whose work is a Spark job in a process of its own, and the connectors that have such tasks.
 
-Owns the path from a command to its process. Must not know settings of connectors.
+Owns the path from a command to its process, and what all these connectors do. Must not know their settings.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from spark_jobs.connect.base.api import JobTask
+from spark_jobs.connect.base.api import Connector, JobTask, SinkConnector
 from spark_jobs.connect.base.errors import ConfigError
 from spark_jobs.connect.connectors.spark_process import JobProcess
 from spark_jobs.connect.connectors.spark_settings import Command
@@ -45,6 +45,16 @@ class SparkTask(JobTask):
             self._process = None
 
 
-def refuse_offsets(config: Mapping[str, str]) -> bool:
-    """Raise ConfigError: a job begins where its checkpoint ends, whatever the group or the worker has."""
-    raise ConfigError(_ALTERED.format(config["name"]))
+class SparkConnector(Connector):
+    """Keeps its offsets in the checkpoint of its job."""
+
+    def alter_offsets(self, config: Mapping[str, str], offsets: object) -> bool:
+        """Raise ConfigError: a job begins where its checkpoint ends, whatever the group or the worker has."""
+        raise ConfigError(_ALTERED.format(config["name"]))
+
+
+class SparkSinkConnector(SparkConnector, SinkConnector):
+    """Has one task: the tasks of Spark share the partitions."""
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [self.config]
