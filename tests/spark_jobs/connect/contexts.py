@@ -10,17 +10,16 @@ from spark_jobs.connect.base.records import SinkRecord, SourceRecord
 
 
 class FakeConnectorContext:
-    """Remembers what a connector asked for."""
+    """Counts the reconfigurations that a connector requested."""
 
     def __init__(self) -> None:
         self.reconfigurations = 0
-        self.errors: list[Exception] = []
 
     def request_reconfiguration(self) -> None:
         self.reconfigurations += 1
 
     def fail(self, error: Exception) -> None:
-        self.errors.append(error)
+        raise AssertionError(error)
 
 
 class FakeOffsets:
@@ -56,14 +55,12 @@ class FakeSourceContext:
 
 
 class FakeSinkContext:
+    """Remembers where a task continues. The connectors under test call nothing else."""
+
     def __init__(self, config: Mapping[str, str]) -> None:
         self.config = config
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.sought: dict[TopicPartition, int] = {}
-        self.paused: set[TopicPartition] = set()
-        self.retry_ms: int | None = None
-        self.commits = 0
-        self.errant: list[tuple[SinkRecord, Exception]] = []
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self.partitions
@@ -72,19 +69,19 @@ class FakeSinkContext:
         self.sought.update(offsets)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        self.paused.update(partitions)
+        raise NotImplementedError
 
     def resume(self, *partitions: TopicPartition) -> None:
-        self.paused.difference_update(partitions)
+        raise NotImplementedError
 
     def retry_after(self, timeout_ms: int) -> None:
-        self.retry_ms = timeout_ms
+        raise NotImplementedError
 
     def request_commit(self) -> None:
-        self.commits += 1
+        raise NotImplementedError
 
     def report_errant(self, record: SinkRecord, error: Exception) -> None:
-        self.errant.append((record, error))
+        raise NotImplementedError
 
 
 def start_source(kind: type[SourceTask], config: Mapping[str, str], offsets: FakeOffsets | None = None) -> SourceTask:

@@ -7,7 +7,6 @@ dictionary. Owns no assertion.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
@@ -19,6 +18,7 @@ from spark_jobs.connect.base.api import SourceConnector, SourceTask
 from spark_jobs.connect.base.records import SourceRecord
 from spark_jobs.connect.mirror.checkpoint import MirrorCheckpointConnector
 from spark_jobs.connect.mirror.source import MirrorSourceConnector
+from tests.spark_jobs.connect.contexts import FakeConnectorContext, FakeOffsets
 from tests.support.waiting import wait_until
 
 DEADLINE_S = 60.0
@@ -26,40 +26,10 @@ until = partial(wait_until, timeout_s=DEADLINE_S)
 _numbers = itertools.count()
 
 
-class ConnectorWorker:
-    """What a worker does for a connector."""
-
-    def __init__(self) -> None:
-        self.reconfigurations = 0
-
-    def request_reconfiguration(self) -> None:
-        self.reconfigurations += 1
-
-    def fail(self, error: Exception) -> None:
-        raise AssertionError(error)
-
-
-class StoredOffsets:
-    """The stored offsets of a connector, as JSON like those of a worker."""
-
-    def __init__(self) -> None:
-        self.stored: dict[str, str] = {}
-
-    def offset(self, source_partition: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        found = self.stored.get(json.dumps(source_partition, sort_keys=True))
-        return None if found is None else json.loads(found)
-
-    def offsets(self, source_partitions: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | None]:
-        return [self.offset(each) for each in source_partitions]
-
-    def store(self, source_partition: Mapping[str, Any], source_offset: Mapping[str, Any]) -> None:
-        self.stored[json.dumps(source_partition, sort_keys=True)] = json.dumps(source_offset)
-
-
 class TaskWorker:
     """Runs one task, a step at a time."""
 
-    def __init__(self, task: SourceTask, config: Mapping[str, str], offsets: StoredOffsets, bootstrap: str) -> None:
+    def __init__(self, task: SourceTask, config: Mapping[str, str], offsets: FakeOffsets, bootstrap: str) -> None:
         self.task = task
         self.offset_reader = offsets
         self.transactions = None
@@ -88,8 +58,7 @@ class TaskWorker:
                 timestamp=record.timestamp_ms,
             )
         self._producer.flush(DEADLINE_S)
-        for record in records:
-            self.offset_reader.store(record.source_partition, record.source_offset)
+        self.offset_reader.store(records)
         self.task.commit()
         return records
 
@@ -125,8 +94,8 @@ class Flow:
         number = next(_numbers)
         self.source_alias, self.target_alias = f"s{number}", f"t{number}"
         self.source, self.target = source, target
-        self.offsets = StoredOffsets()
-        self.worker = ConnectorWorker()
+        self.offsets = FakeOffsets()
+        self.worker = FakeConnectorContext()
         self._open: list[SourceConnector] = []
 
     def __enter__(self) -> Self:
@@ -183,7 +152,7 @@ class Flow:
         connector = MirrorCheckpointConnector()
         self.start(connector, config)
         (task_config,) = connector.task_configs(1)
-        return TaskWorker(connector.task(), task_config, StoredOffsets(), self.target)
+        return TaskWorker(connector.task(), task_config, FakeOffsets(), self.target)
 
     def create_topic(self, suffix: str, partitions: int = 1, **configs: str) -> str:
         """Create a topic at the source; return its name."""

@@ -51,7 +51,7 @@ def test_records_are_copied_whole_to_the_same_partition(flow: Flow) -> None:
 def test_a_task_continues_behind_the_offsets_that_kafkas_mirror_has_stored(flow: Flow) -> None:
     topic = flow.create_topic("orders")
     produce(flow.source, topic, [b"0", b"1", b"2", b"3"])
-    flow.offsets.store({"topic": topic, "partition": 0, "cluster": flow.source_alias}, {"offset": 1})
+    flow.offsets.set({"topic": topic, "partition": 0, "cluster": flow.source_alias}, {"offset": 1})
     with flow.copying() as task:
         task.copy(2)
     assert [copy.value() for copy in stored(flow.target, flow.remote(topic))] == [b"2", b"3"]

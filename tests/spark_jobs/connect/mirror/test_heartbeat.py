@@ -9,14 +9,15 @@ import pytest
 from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.mirror.formats import Heartbeat
 from spark_jobs.connect.mirror.heartbeat import MirrorHeartbeatConnector, MirrorHeartbeatTask
-from tests.spark_jobs.connect.mirror.flows import Flow, StoredOffsets, TaskWorker, partition_counts, stored
+from tests.spark_jobs.connect.contexts import FakeOffsets
+from tests.spark_jobs.connect.mirror.flows import Flow, TaskWorker, partition_counts, stored
 
 
 def test_heartbeats_name_the_flow_and_the_time_in_one_partition(flow: Flow) -> None:
     config = flow.config(emit_heartbeats_interval_seconds=0, enabled="false")
     (task_config,) = flow.start(MirrorHeartbeatConnector(), config)
     assert partition_counts(flow.target)["heartbeats"] == 1
-    with TaskWorker(MirrorHeartbeatTask(), task_config, StoredOffsets(), flow.target) as task:
+    with TaskWorker(MirrorHeartbeatTask(), task_config, FakeOffsets(), flow.target) as task:
         (record,) = task.step()
     assert record.source_partition == {"sourceClusterAlias": flow.source_alias, "targetClusterAlias": flow.target_alias}
     assert record.source_offset == {"offset": 0}
