@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from bench.processes import process_tree
 
 PRINTING_S = 1.0
 _TOOL_TIMEOUT_S = 30
@@ -20,7 +21,7 @@ def end_with_stacks(pid: int) -> str:
 
     The descendants print their own stacks to standard error.
     """
-    processes = [pid, *_descendants(pid)]
+    processes = process_tree(pid)
     parts = [_stacks(each) if _name(each) == "java" else _state(each) for each in processes]
     for each in processes:
         if _name(each) != "java":
@@ -29,16 +30,6 @@ def end_with_stacks(pid: int) -> str:
     for each in processes:
         _send(each, signal.SIGKILL)
     return "\n".join(parts)
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            # The name before the state is in parentheses, and may have any characters.
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            if parent == pid:
-                yield int(path.parent.name)
-                yield from _descendants(int(path.parent.name))
 
 
 def _stacks(pid: int) -> str:
