@@ -22,7 +22,7 @@ from tests.support.forms import use_form
 from tests.support.progress import Reporter
 from tests.support.secrets import SecretsInLogs
 from tests.support.spread import FilesTogether, longest_first, mark
-from tests.support.supervisor import MEMORY, MEMORY_VARIABLE
+from tests.support.supervisor import memory_folder
 
 # The first example in a fresh checkout builds tables, and the machine may be busy: neither says anything of the code.
 settings.register_profile("milena", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -72,12 +72,11 @@ def no_secret_is_logged() -> Iterator[None]:
 @pytest.fixture
 def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A temporary folder, in memory if possible: for tests with thousands of small files or writes that are synced."""
-    if not MEMORY.is_dir():
+    memory = memory_folder()
+    if memory is None:
         yield tmp_path_factory.mktemp("memory")
         return
-    parent = Path(
-        tempfile.mkdtemp(dir=os.environ.get(MEMORY_VARIABLE, MEMORY))
-    )  # no other test changes what is beside the folder
+    parent = Path(tempfile.mkdtemp(dir=memory))  # no other test changes what is beside the folder
     folder = parent / "memory"
     folder.mkdir()
     yield folder

@@ -17,11 +17,11 @@ from typing import Self
 from tests.interop.conftest import JAVA_PROGRAMS
 from tests.support.apache_kafka import VERSION, streams_command
 from tests.support.parts import skip_when_unavailable
+from tests.support.supervisor import memory_folder
 
 PROGRAMS = JAVA_PROGRAMS / "streams"
 STOP_TIMEOUT_S = 60
 _RESPONSE_TIMEOUT_S = 60
-_MEMORY = Path("/dev/shm")
 
 
 class StreamsHost:
@@ -37,8 +37,7 @@ class StreamsHost:
         with skip_when_unavailable():
             self._command = streams_command(version, *sources)
         self._log = folder / "streams.log"
-        memory = str(_MEMORY) if _MEMORY.is_dir() else None
-        self._state = tempfile.TemporaryDirectory(prefix="streams-", dir=memory, ignore_cleanup_errors=True)
+        self._state = tempfile.TemporaryDirectory(prefix="streams-", dir=memory_folder(), ignore_cleanup_errors=True)
 
     def __enter__(self) -> Self:
         self._spawn()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import tempfile
@@ -15,7 +14,7 @@ from broker.loop.clock import SystemClock
 from controller.coordination.server import CoordinationServer
 from controller.coordination.settings import CoordinationSettings
 from tests.support.loop_thread import LoopThread, loop_thread
-from tests.support.supervisor import MEMORY, MEMORY_VARIABLE
+from tests.support.supervisor import memory_folder
 
 TIMEOUT_S = 10.0
 EVENT_XID = -1
@@ -73,9 +72,8 @@ def coordination(settings: CoordinationSettings) -> Iterator[RunningCoordination
 @contextmanager
 def coordination_in_memory() -> Iterator[RunningCoordination]:
     """Run a server whose file is in memory if possible: its transactions are synced."""
-    parent = os.environ.get(MEMORY_VARIABLE, str(MEMORY)) if MEMORY.is_dir() else None
     with (
-        tempfile.TemporaryDirectory(dir=parent) as folder,
+        tempfile.TemporaryDirectory(dir=memory_folder()) as folder,
         coordination(CoordinationSettings(Path(folder) / "coordination.sqlite")) as running,
     ):
         yield running

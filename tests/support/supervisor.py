@@ -37,6 +37,11 @@ _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 
 
+def memory_folder() -> Path | None:
+    """Return the folder in memory that belongs to the run, or that of the system; None if there is none."""
+    return Path(os.environ.get(MEMORY_VARIABLE, MEMORY)) if MEMORY.is_dir() else None
+
+
 def supervise(command: Sequence[str]) -> int:
     """Run a command; return its exit code, or 128 and the number of the signal that ended it.
 
