@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from broker.console.connect import workers
 from broker.console.connect.workers import RESPONSE_SIZE_MAX, RETRY_MS, Workers
 from broker.console.problem import ProblemError
 from tests.broker.console.connect_worker import FakeWorker, fake_worker
-from tests.support.ports import free_port
+from tests.support.processes import closed_port
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -122,13 +122,21 @@ async def test_another_worker_is_asked_if_one_does_not_respond_as_kafka_connect(
     assert set(worker.requests) == {"GET /connectors"}, "a redirect is not followed"
 
 
-async def test_a_worker_that_does_not_listen_is_asked_last_for_a_while(other: FakeWorker, time: Time) -> None:
-    address = f"http://127.0.0.1:{free_port()}"
-    both = Workers([address, other.url], time.monotonic_ms)
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """The address of a worker that does not listen."""
+    with closed_port() as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+async def test_a_worker_that_does_not_listen_is_asked_last_for_a_while(
+    closed: str, other: FakeWorker, time: Time
+) -> None:
+    both = Workers([closed, other.url], time.monotonic_ms)
     try:
         assert await both.read("/connectors", whole) == (other.url, {})
         (failed,) = both.unavailable()
-        assert failed["worker"] == address
+        assert failed["worker"] == closed
         assert failed["reason"].startswith("cannot connect: ")
         assert await both.read("/connectors", whole) == (other.url, {})
         time.now_ms += RETRY_MS
@@ -190,9 +198,11 @@ async def test_a_change_that_may_have_been_made_is_not_sent_again(
     assert other.requests == []
 
 
-async def test_a_change_goes_to_the_next_worker_if_one_does_not_listen(other: FakeWorker, time: Time) -> None:
+async def test_a_change_goes_to_the_next_worker_if_one_does_not_listen(
+    closed: str, other: FakeWorker, time: Time
+) -> None:
     other.add("a")
-    both = Workers([f"http://127.0.0.1:{free_port()}", other.url], time.monotonic_ms)
+    both = Workers([closed, other.url], time.monotonic_ms)
     try:
         await both.change("PUT", "/connectors/a/pause")
     finally:

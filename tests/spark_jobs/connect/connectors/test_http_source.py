@@ -13,7 +13,7 @@ from spark_jobs.connect.base.api import SourceTask
 from spark_jobs.connect.base.errors import ConfigError, ConnectError, DataError
 from spark_jobs.connect.connectors.http_source import HttpSourceConnector, HttpSourceTask
 from tests.spark_jobs.connect.contexts import FakeOffsets, poll_until, start_connector, start_source
-from tests.support.ports import free_port
+from tests.support.processes import closed_port
 
 
 class Response(NamedTuple):
@@ -185,11 +185,12 @@ def test_retries_end(server: Server) -> None:
 
 
 def test_a_server_that_is_not_there_is_asked_again(server: Server) -> None:
-    config = {"http.url": f"http://127.0.0.1:{free_port()}/", "topic": "t", "retry.backoff.ms": "1", "retries.max": "1"}
-    task = start_source(HttpSourceTask, config)
-    assert task.poll() == []
-    with pytest.raises(ConnectError, match=r"Connection refused.*after 1 retries"):
-        task.poll()
+    with closed_port() as port:
+        config = {"http.url": f"http://127.0.0.1:{port}/", "topic": "t", "retry.backoff.ms": "1", "retries.max": "1"}
+        task = start_source(HttpSourceTask, config)
+        assert task.poll() == []
+        with pytest.raises(ConnectError, match=r"Connection refused.*after 1 retries"):
+            task.poll()
 
 
 def test_a_refusal_ends_the_task_and_shows_no_secret(server: Server) -> None:
