@@ -10,12 +10,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from confluent_kafka import Producer
 
 from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.base.records import SourceRecord
 from tests.spark_jobs.connect.rest.workers import StandaloneWorker
-from tests.spark_jobs.connect.worker.runs import load_scripted, new_topic, unique
+from tests.spark_jobs.connect.worker.runs import load_scripted, new_topic, send, unique
 from tests.support.broker import BrokerProcess
 from tests.support.waiting import wait_until
 
@@ -195,6 +194,11 @@ NESTED = '{"name": "n", "config": {"connector.class": ' + "[" * 100_000 + "]" * 
         ('{"name": "n\\u0000", "config": {"connector.class": "scripted.ScriptedSource"}}', "control sequences"),
         ('{"name": "n", "config": {"connector.class": "x"}, "initial_state": "ASLEEP"}', "expected one of RUNNING"),
         ('{"name": "n", "config": {"tasks.max": ' + "1" * 5_000 + "}}", "not valid JSON"),
+        (
+            '{"name": "' + "n" * 1_001 + '", "config": {"connector.class": "scripted.ScriptedSource"}}',
+            "at most 1000 bytes",
+        ),
+        ('{"name": "n", "config": {"connector.class": "scripted.ScriptedSink", "tasks.max": 2147483647}}', "10000"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(worker: StandaloneWorker, body: str | bytes, message: str) -> None:
@@ -369,6 +373,17 @@ def test_a_validation_that_raises_is_an_error_of_the_configuration(worker: Stand
     assert "cannot check its settings: division by zero" in response.message
 
 
+def test_a_validation_that_ends_the_process_is_an_error_of_the_request(worker: StandaloneWorker) -> None:
+    def end(*_: Any) -> None:
+        raise SystemExit(3)
+
+    name = unique("ending")
+    scripted.SCRIPTS[name] = scripted.Script(validate=end)
+    response = worker.send("PUT", f"/connectors/{name}/config", config_of())
+    assert (response.status, response.message) == (500, "SystemExit: 3")
+    create(worker)
+
+
 def test_a_task_that_never_returns_is_abandoned_and_the_worker_goes_on(worker: StandaloneWorker) -> None:
     hanging, ended = threading.Event(), threading.Event()
 
@@ -417,18 +432,11 @@ def test_the_topics_of_a_connector_are_recorded_until_they_are_reset(
     worker: StandaloneWorker, broker: BrokerProcess
 ) -> None:
     topic = new_topic(broker.bootstrap)
-    send(broker, topic, "a")
+    send(broker.bootstrap, topic, ["a"])
     name = create(worker, SINK, topics=topic)
     wait_until(lambda: worker.get(f"/connectors/{name}/topics") == {name: {"topics": [topic]}})
     assert worker.send("PUT", f"/connectors/{name}/topics/reset").status == 202
     assert worker.get(f"/connectors/{name}/topics") == {name: {"topics": []}}
-
-
-def send(broker: BrokerProcess, topic: str, *values: str) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(10) == 0
 
 
 # Offsets
@@ -467,9 +475,20 @@ def test_the_offsets_of_a_source_are_shown_altered_and_reset(worker: StandaloneW
     assert worker.get(path) == {"offsets": []}
 
 
+def test_offsets_are_altered_when_the_tasks_of_a_stopped_connector_have_ended(worker: StandaloneWorker) -> None:
+    ended = threading.Event()
+    name = create(worker, script=scripted.Script(stop=lambda *_: ended.wait(10)))
+    assert worker.send("PUT", f"/connectors/{name}/stop").status == 204
+    threading.Timer(0.2, ended.set).start()
+    changes = {"offsets": [{"partition": {"file": "a"}, "offset": {"at": 1}}]}
+    assert worker.send("PATCH", f"/connectors/{name}/offsets", changes).status == 200
+    assert ended.is_set()
+
+
 def test_the_offsets_of_a_sink_are_those_of_its_group(worker: StandaloneWorker, broker: BrokerProcess) -> None:
     topic = new_topic(broker.bootstrap, partitions=2)
-    send(broker, topic, *"abcd")
+    for partition in (0, 1):
+        send(broker.bootstrap, topic, ["a", "b"], partition)
     name = create(worker, SINK, topics=topic)
     path = f"/connectors/{name}/offsets"
 
@@ -504,6 +523,8 @@ def test_the_offsets_of_a_sink_are_those_of_its_group(worker: StandaloneWorker, 
         {"offsets": [{"partition": {"kafka_topic": "t"}, "offset": {"kafka_offset": 1}}]},
         {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": {"kafka_offset": -1}}]},
         {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": 1}]},
+        {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 1 << 31}, "offset": {"kafka_offset": 1}}]},
+        {"offsets": [{"partition": {"kafka_topic": "t", "kafka_partition": 0}, "offset": {"kafka_offset": 1 << 63}}]},
     ],
 )
 def test_offsets_that_make_no_sense_are_refused(worker: StandaloneWorker, body: Any) -> None:
