@@ -49,6 +49,14 @@ def listening_ports(pid: int) -> list[int]:
     return list(dict.fromkeys(found))  # a socket may have several descriptors
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process runs or is halted. A zombie has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def _listening(pid: int, family: str) -> Iterator[tuple[str, int]]:
     """Yield (`socket:[INODE]`, port) of every listening socket in the network namespace of a process."""
     for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:

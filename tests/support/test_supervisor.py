@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import READY_TIMEOUT_S
+from tests.support.processes import READY_TIMEOUT_S, is_running
 from tests.support.supervisor import FAILED, MEMORY_VARIABLE
 
 # A command that leaves a process in a session of its own, ignores SIGTERM, and prints what there is to look for.
@@ -46,13 +46,6 @@ class Supervised:
         while any(map(is_running, self.pids)) or any(folder.exists() for folder in self.folders):
             assert time.monotonic() < deadline, "something is left"
             time.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 from milena_broker.testing import Broker, BrokerError, Cluster
 from milena_broker.testing.nursery import START_TIMEOUT_S
 from tests.support.metadata_probe import is_serving
+from tests.support.processes import is_running
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 20.0
@@ -290,17 +291,9 @@ def test_a_broker_is_gone_with_its_parent(end: str) -> None:
     assert parent.returncode != 0
     pid, folder = parent.stdout.split()
     deadline_s = time.monotonic() + PATIENCE_S
-    while Path(folder).exists() or is_alive(int(pid)):
+    while Path(folder).exists() or is_running(int(pid)):
         assert time.monotonic() < deadline_s, f"broker {pid} or its data outlived the test process"
         time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
 
 
 def test_importing_the_package_imports_no_module_of_the_broker() -> None:

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from milena_broker.testing import BrokerError, ClusterBroker, ProcessCluster
+from tests.support.processes import is_running
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,14 +151,7 @@ def test_all_processes_are_gone_with_their_parent() -> None:
     )
     folder, *pids = parent.stdout.split()
     assert len(pids) == 3
-    until(lambda: not Path(folder).exists() and not any(map(is_alive, pids)))
-
-
-def is_alive(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    until(lambda: not Path(folder).exists() and not any(is_running(int(pid)) for pid in pids))
 
 
 def test_brokers_are_objects_of_the_package(cluster: ProcessCluster) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.connectors.spark_process import LINES_KEPT, JobProcess
+from tests.support.processes import is_running
 from tests.support.waiting import wait_until
 
 JOB = r'''
@@ -75,13 +76,6 @@ def numbers_in(path: Path) -> list[int]:
     return [int(each) for each in path.read_text().split()]
 
 
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def end_of(process: JobProcess) -> str:
     """Return why a process has ended."""
     errors: list[str] = []
@@ -116,7 +110,7 @@ def test_a_process_may_end_by_itself_when_it_is_stopped(started: list[JobProcess
     pid, _ = numbers_in(tmp_path / "pid")
     process.stop(60.0)
     assert (tmp_path / "pid.ended").exists()
-    assert not runs(pid)
+    assert not is_running(pid)
 
 
 def test_a_process_that_does_not_end_in_time_is_killed_with_its_children(
@@ -124,9 +118,9 @@ def test_a_process_that_does_not_end_in_time_is_killed_with_its_children(
 ) -> None:
     process = start(started, "ignore", tmp_path / "pids")
     pids = numbers_in(tmp_path / "pids")
-    assert all(map(runs, pids))
+    assert all(map(is_running, pids))
     process.stop(0.05)
-    wait_until(lambda: not any(map(runs, pids)), "the end of the job and its child")
+    wait_until(lambda: not any(map(is_running, pids)), "the end of the job and its child")
     process.stop(0.05)  # of a process that has ended
 
 
@@ -155,5 +149,5 @@ def test_the_process_ends_when_the_worker_is_killed(tmp_path: Path) -> None:
             pid, _ = numbers_in(tmp_path / "pid")
         finally:
             process.kill()
-    wait_until(lambda: not runs(pid), "the end of the job")
+    wait_until(lambda: not is_running(pid), "the end of the job")
     assert (tmp_path / "pid.ended").exists()
