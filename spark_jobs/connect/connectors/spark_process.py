@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Final
 
 import spark_jobs
 from spark_jobs.connect.base.errors import ConnectError
@@ -58,15 +58,14 @@ class JobProcess:
         """Raises OSError if there can be no process."""
         self._scratch = tempfile.TemporaryDirectory(prefix="connect-job-", ignore_cleanup_errors=True)
         with ExitStack() as files:
-            flags = [
-                part for flag, text in self._secrets.items() for part in (flag, files.enter_context(_Secret(text)))
-            ]
+            secrets = {flag: _open_secret(text, files) for flag, text in self._secrets.items()}
+            flags = [part for flag, descriptor in secrets.items() for part in (flag, f"/dev/fd/{descriptor}")]
             process = subprocess.Popen(
-                [*self._command, *map(str, flags)],
+                [*self._command, *flags],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=[part.descriptor for part in flags if isinstance(part, _Secret)],
+                pass_fds=list(secrets.values()),
                 env=_environment(self._scratch.name),
                 start_new_session=True,
             )
@@ -119,28 +118,13 @@ class JobProcess:
                 logger.log(level, "%s: %s", self._name, text)
 
 
-class _Secret:
-    """A file without a name; its text is the path by which a process that inherits it opens it."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __enter__(self) -> Self:
-        self._file = tempfile.TemporaryFile()
-        self._file.write(self._text.encode())
-        self._file.flush()
-        self._file.seek(0)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._file.close()
-
-    @property
-    def descriptor(self) -> int:
-        return self._file.fileno()
-
-    def __str__(self) -> str:
-        return f"/dev/fd/{self.descriptor}"
+def _open_secret(text: str, files: ExitStack) -> int:
+    """Return the descriptor of a file without a name that has this text, until `files` is closed."""
+    file = files.enter_context(tempfile.TemporaryFile())
+    file.write(text.encode())
+    file.flush()
+    file.seek(0)
+    return file.fileno()
 
 
 def _environment(scratch: str) -> dict[str, str]:
