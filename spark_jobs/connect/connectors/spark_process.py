@@ -58,14 +58,18 @@ class JobProcess:
         """Raises OSError if there can be no process."""
         self._scratch = tempfile.TemporaryDirectory(prefix="connect-job-", ignore_cleanup_errors=True)
         with ExitStack() as files:
-            secrets = {flag: _open_secret(text, files) for flag, text in self._secrets.items()}
-            flags = [part for flag, descriptor in secrets.items() for part in (flag, f"/dev/fd/{descriptor}")]
+            secrets = {flag: files.enter_context(tempfile.TemporaryFile()) for flag in self._secrets}
+            for flag, file in secrets.items():
+                file.write(self._secrets[flag].encode())
+                file.flush()
+                file.seek(0)
+            flags = [part for flag, file in secrets.items() for part in (flag, f"/dev/fd/{file.fileno()}")]
             process = subprocess.Popen(
                 [*self._command, *flags],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=list(secrets.values()),
+                pass_fds=[file.fileno() for file in secrets.values()],
                 env=_environment(self._scratch.name),
                 start_new_session=True,
             )
@@ -116,15 +120,6 @@ class JobProcess:
                 self._lines.append(text)
                 level = logging.WARNING if any(f" {each} " in text for each in _WARNINGS) else logging.DEBUG
                 logger.log(level, "%s: %s", self._name, text)
-
-
-def _open_secret(text: str, files: ExitStack) -> int:
-    """Return the descriptor of a file without a name that has this text, until `files` is closed."""
-    file = files.enter_context(tempfile.TemporaryFile())
-    file.write(text.encode())
-    file.flush()
-    file.seek(0)
-    return file.fileno()
 
 
 def _environment(scratch: str) -> dict[str, str]:
