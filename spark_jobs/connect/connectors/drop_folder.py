@@ -45,6 +45,7 @@ from spark_jobs.connect.base.records import SourceRecord
 from spark_jobs.connect.connectors import file_formats
 from spark_jobs.connect.connectors.file_formats import Format, Value, parse_format
 from spark_jobs.connect.connectors.folders import Folder, Found, open_folder, split_url
+from spark_jobs.connect.connectors.sources import TOPIC
 
 _LOG = logging.getLogger(__name__)
 _WAIT_S = 0.5
@@ -62,7 +63,7 @@ _SETTINGS: Final = (
                 "A path, or a URL with ftp://, ftps:// or sftp://.",
                 not_empty,
             ),
-            Setting("topic", Kind.STRING, REQUIRED, Importance.HIGH, "The topic of the records.", not_empty),
+            TOPIC,
             Setting("folder.user", Kind.STRING, "", Importance.MEDIUM, "The user on the server."),
             Setting("folder.password", Kind.PASSWORD, "", Importance.MEDIUM, "The password of this user."),
             Setting(

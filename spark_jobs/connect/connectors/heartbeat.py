@@ -14,11 +14,12 @@ from typing import ClassVar, Final
 
 from spark_jobs.connect.base.api import SourceConnector, SourceTask
 from spark_jobs.connect.base.data import INT64, STRING, Struct, struct_schema
-from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, at_least, not_empty
+from spark_jobs.connect.base.definitions import Definition, Importance, Kind, Setting, at_least
 from spark_jobs.connect.base.records import SourceRecord
+from spark_jobs.connect.connectors.sources import TOPIC, wait_until_due
 
 VALUE_SCHEMA: Final = struct_schema({"timestamp": INT64}, name="milena.connect.Heartbeat", version=1)
-_WAIT_S = 1.0  # a poll that waits longer would hold back the worker's other work
+_WAIT_S = 1.0
 
 
 class HeartbeatSourceTask(SourceTask):
@@ -36,8 +37,7 @@ class HeartbeatSourceTask(SourceTask):
         self._due_s = time.monotonic()
 
     def poll(self) -> Sequence[SourceRecord]:
-        remaining_s = self._due_s - time.monotonic()
-        if self._stopped.wait(max(0.0, min(remaining_s, _WAIT_S))) or remaining_s > _WAIT_S:
+        if not wait_until_due(self._due_s, self._stopped, _WAIT_S):
             return []
         self._due_s = max(self._due_s + self._interval_s, time.monotonic())
         now_ms = time.time_ns() // 1_000_000
@@ -63,7 +63,7 @@ class HeartbeatSourceConnector(SourceConnector):
     version = "1.0"
     definition: ClassVar[Definition] = Definition(
         [
-            Setting("topic", Kind.STRING, REQUIRED, Importance.HIGH, "The topic of the records.", check=not_empty),
+            TOPIC,
             Setting(
                 "emit.interval.ms", Kind.LONG, 1000, Importance.MEDIUM, "The time between two records.", at_least(1)
             ),

@@ -41,12 +41,12 @@ from spark_jobs.connect.base.definitions import (
     Setting,
     at_least,
     invalid,
-    not_empty,
     one_of,
 )
 from spark_jobs.connect.base.errors import ConfigError, ConnectError, DataError
 from spark_jobs.connect.base.records import SourceRecord
 from spark_jobs.connect.connectors.json_pointer import check_pointer, resolve
+from spark_jobs.connect.connectors.sources import TOPIC, wait_until_due
 
 _LOG = logging.getLogger(__name__)
 _HEADERS = "http.headers."
@@ -84,7 +84,7 @@ _SETTINGS: Final = Definition(
             "The URL to poll; {offset} in it becomes the offset of the last record.",
             _check_url,
         ),
-        Setting("topic", Kind.STRING, REQUIRED, Importance.HIGH, "The topic of the records.", not_empty),
+        TOPIC,
         Setting("http.method", Kind.STRING, "GET", Importance.LOW, "GET or POST.", one_of("GET", "POST")),
         Setting("http.body", Kind.STRING, None, Importance.LOW, "The body of a POST, JSON; may have {offset} too."),
         Setting("http.auth.user", Kind.STRING, None, Importance.MEDIUM, "The user of Basic authentication."),
@@ -225,8 +225,7 @@ class HttpSourceTask(SourceTask):
         self._failures = 0
 
     def poll(self) -> Sequence[SourceRecord]:
-        remaining_s = self._due_s - time.monotonic()
-        if self._stopped.wait(max(0.0, min(remaining_s, _WAIT_S))) or remaining_s > _WAIT_S:
+        if not wait_until_due(self._due_s, self._stopped, _WAIT_S):
             return []
         url = self._expanded(self._settings["http.url"], as_url=True)
         try:

@@ -27,7 +27,6 @@ from typing import Any, ClassVar, Final
 from spark_jobs.connect.base.api import SourceConnector, SourceTask
 from spark_jobs.connect.base.data import STRING
 from spark_jobs.connect.base.definitions import (
-    REQUIRED,
     Definition,
     Importance,
     Kind,
@@ -35,10 +34,10 @@ from spark_jobs.connect.base.definitions import (
     at_least,
     between,
     invalid,
-    not_empty,
 )
 from spark_jobs.connect.base.errors import ConfigError
 from spark_jobs.connect.base.records import SourceRecord
+from spark_jobs.connect.connectors.sources import LISTEN_HOST, TOPIC
 from spark_jobs.connect.connectors.syslog_messages import MESSAGE_SCHEMA, parse_message
 
 _LOG = logging.getLogger(__name__)
@@ -65,10 +64,10 @@ def _check_zone(name: str, value: Any) -> None:
 
 _SETTINGS: Final = Definition(
     [
-        Setting("topic", Kind.STRING, REQUIRED, Importance.HIGH, "The topic of the records.", not_empty),
+        TOPIC,
         Setting("udp.port", Kind.INT, None, Importance.HIGH, "The UDP port; 514 is usual.", between(0, 65535)),
         Setting("tcp.port", Kind.INT, None, Importance.HIGH, "The TCP port; 601 is usual.", between(0, 65535)),
-        Setting("listen.host", Kind.STRING, "127.0.0.1", Importance.HIGH, "The address to bind; 0.0.0.0 is all."),
+        LISTEN_HOST,
         Setting(
             "message.max.bytes",
             Kind.INT,

@@ -47,6 +47,7 @@ from spark_jobs.connect.base.definitions import (
 )
 from spark_jobs.connect.base.errors import ConfigError
 from spark_jobs.connect.base.records import SourceRecord
+from spark_jobs.connect.connectors.sources import LISTEN_HOST, TOPIC
 
 _LOG = logging.getLogger(__name__)
 _WAIT_S = 0.5
@@ -62,9 +63,9 @@ def _check_path(name: str, value: Any) -> None:
 
 _SETTINGS: Final = Definition(
     [
-        Setting("topic", Kind.STRING, REQUIRED, Importance.HIGH, "The topic of the records.", not_empty),
+        TOPIC,
         Setting("listen.port", Kind.INT, REQUIRED, Importance.HIGH, "The port of the server.", between(0, 65535)),
-        Setting("listen.host", Kind.STRING, "127.0.0.1", Importance.HIGH, "The address to bind; 0.0.0.0 is all."),
+        LISTEN_HOST,
         Setting("path", Kind.STRING, "/", Importance.MEDIUM, "The path of the requests.", _check_path),
         Setting(
             "body.format",
