@@ -44,6 +44,9 @@ class _Required:
 REQUIRED: Final = _Required()
 """The default of a setting that has none."""
 
+HIDDEN: Final = "[hidden]"
+"""Stands for a value that may be a secret."""
+
 Check = Callable[[str, Any], None]
 """Raises ConfigError for an invalid value of a setting: called with its name and its parsed value."""
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from spark_jobs.connect.base.definitions import invalid
+from spark_jobs.connect.base.definitions import HIDDEN, invalid
 from spark_jobs.connect.base.errors import ConfigError, ConnectError
 
 _TIMEOUT_S = 30
@@ -282,7 +282,7 @@ def split_url(url: str) -> SplitResult:
         known = ", ".join(f"{scheme}://" for scheme in ("file", *_REMOTE))
         raise invalid("folder", f"{parts.scheme}://", f"Expected a path, or a URL with {known}")
     if "@" in parts.netloc:
-        raise invalid("folder", "[hidden]", "Expected no user in the URL: set folder.user and folder.password")
+        raise invalid("folder", HIDDEN, "Expected no user in the URL: set folder.user and folder.password")
     if parts.scheme in _REMOTE and not parts.hostname:
         raise invalid("folder", url, "Expected a host in the URL")
     return parts

@@ -34,6 +34,7 @@ from urllib.parse import quote, urlsplit
 
 from spark_jobs.connect.base.api import SourceConnector, SourceTask
 from spark_jobs.connect.base.definitions import (
+    HIDDEN,
     REQUIRED,
     Definition,
     Importance,
@@ -51,7 +52,6 @@ from spark_jobs.connect.connectors.sources import TOPIC, wait_until_due
 _LOG = logging.getLogger(__name__)
 _HEADERS = "http.headers."
 _OFFSET = "{offset}"
-_HIDDEN = "[hidden]"
 _CHUNK_BYTES = 64 << 10
 _WAIT_S = 0.5
 _BACKOFF_S_MAX = 60.0
@@ -65,13 +65,13 @@ def _check_url(name: str, value: Any) -> None:
         parts = urlsplit(value)
         port_is_valid = parts.port is None or parts.port > 0
     except ValueError:
-        raise invalid(name, _HIDDEN, "Expected a URL") from None
+        raise invalid(name, HIDDEN, "Expected a URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_valid:
         raise invalid(name, f"{parts.scheme}://{parts.hostname}", "Expected http://HOST[:PORT]/PATH or https://...")
     if parts.username is not None:
-        raise invalid(name, _HIDDEN, "Expected no user in the URL: set http.auth.user and http.auth.password")
+        raise invalid(name, HIDDEN, "Expected no user in the URL: set http.auth.user and http.auth.password")
     if re.search(r"[\x00-\x20\x7f]", value):
-        raise invalid(name, _HIDDEN, "Expected a URL without spaces and control characters: encode them as %20")
+        raise invalid(name, HIDDEN, "Expected a URL without spaces and control characters: encode them as %20")
 
 
 _SETTINGS: Final = Definition(
@@ -144,15 +144,15 @@ def _problems(config: Mapping[str, str], settings: Mapping[str, Any]) -> dict[st
         reason = "Expected a pointer if http.url or http.body has {offset}, and none otherwise"
         found["offset.pointer"] = invalid("offset.pointer", settings["offset.pointer"], reason)
     if settings["http.body"] is not None and settings["http.method"] != "POST":
-        found["http.body"] = invalid("http.body", _HIDDEN, "Expected no body unless http.method is POST")
+        found["http.body"] = invalid("http.body", HIDDEN, "Expected no body unless http.method is POST")
     if (settings["http.auth.user"] is None) != (settings["http.auth.password"] is None):
         found["http.auth.user"] = ConfigError("http.auth.user and http.auth.password are set together or not at all")
     for name, value in config.items():
         if name.startswith(_HEADERS):
             if not _TOKEN.fullmatch(name.removeprefix(_HEADERS)):
-                found[name] = invalid(name, _HIDDEN, f"Expected a header's name after {_HEADERS}")
+                found[name] = invalid(name, HIDDEN, f"Expected a header's name after {_HEADERS}")
             elif not value.isascii() or not value.isprintable():
-                found[name] = invalid(name, _HIDDEN, "Expected printable ASCII characters")
+                found[name] = invalid(name, HIDDEN, "Expected printable ASCII characters")
     return found
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, invalid
+from spark_jobs.connect.base.definitions import HIDDEN, REQUIRED, Definition, Importance, Kind, Setting, invalid
 from spark_jobs.connect.connectors.spark_settings import properties_text
 
 _PREFIX: Final = "connection."
@@ -21,9 +21,9 @@ _PASSWORD: Final = re.compile(r"password\s*=|jdbc:[\w.+-]+:(?:thin:|oci:)?(?://)
 
 def _check_url(name: str, value: Any) -> None:
     if not value.startswith("jdbc:"):
-        raise invalid(name, value if "@" not in value else "[hidden]", "Expected a URL that begins with jdbc:")
+        raise invalid(name, value if "@" not in value else HIDDEN, "Expected a URL that begins with jdbc:")
     if _PASSWORD.search(value):
-        raise invalid(name, "[hidden]", "Other processes would see the password: use connection.password")
+        raise invalid(name, HIDDEN, "Other processes would see the password: use connection.password")
 
 
 CONNECTION: Final = Definition(

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from spark_jobs.connect.base.connector_settings import KEY_CONVERTER, SINK_SETTINGS, TOPICS, VALUE_CONVERTER
 from spark_jobs.connect.base.definitions import (
+    HIDDEN,
     REQUIRED,
     Definition,
     Importance,
@@ -52,7 +53,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 def _check_url(name: str, value: Any) -> None:
     parts = urlsplit(value)
     if "@" in parts.netloc:
-        raise invalid(name, "[hidden]", "Other processes would see the login: use connection.username")
+        raise invalid(name, HIDDEN, "Other processes would see the login: use connection.username")
     if "," in value or parts.scheme not in ("http", "https") or not parts.hostname:
         raise invalid(name, value, "Expected the URL of one server, such as http://localhost:9200")
 

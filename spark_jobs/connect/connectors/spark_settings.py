@@ -22,7 +22,7 @@ from spark_jobs.connect.base.connector_settings import (
     TRANSFORMS,
     VALUE_CONVERTER,
 )
-from spark_jobs.connect.base.definitions import Kind, invalid, parse
+from spark_jobs.connect.base.definitions import HIDDEN, Kind, invalid, parse
 from spark_jobs.connect.base.errors import ConfigError
 
 CHECKPOINTS: Final = "spark.checkpoint.folder"
@@ -100,7 +100,7 @@ def check_format(config: Mapping[str, str], converter: str, job: str, known: Col
     if found == "avro-registry" and converter == VALUE_CONVERTER:
         url = config.get(_REGISTRY, "")
         if not url or "," in url or "@" in url:
-            return {_REGISTRY: [str(invalid(_REGISTRY, url and "[hidden]", "Expected one URL without a login"))]}
+            return {_REGISTRY: [str(invalid(_REGISTRY, url and HIDDEN, "Expected one URL without a login"))]}
     return {}
 
 

@@ -24,7 +24,7 @@ from spark_jobs.connect.base.connector_settings import (
     check_topics,
     with_current_names,
 )
-from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Problems, Setting, parse
+from spark_jobs.connect.base.definitions import HIDDEN, REQUIRED, Definition, Importance, Kind, Problems, Setting, parse
 from spark_jobs.connect.base.errors import ConfigError
 from spark_jobs.connect.worker.chain import NEGATE, PREDICATE, TYPE, build_converters, build_steps, with_converters
 from spark_jobs.connect.worker.plugins import Plugins
@@ -262,9 +262,6 @@ def raise_problems(result: Mapping[str, Any]) -> None:
         "You can also find the above list of errors at the endpoint "
         "`/connector-plugins/{connectorType}/config/validate`"
     )
-
-
-HIDDEN: Final = "[hidden]"
 
 
 def _shown(config: Mapping[str, str]) -> str:

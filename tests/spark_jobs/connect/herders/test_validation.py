@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from spark_jobs.connect.base.definitions import HIDDEN
 from spark_jobs.connect.base.errors import ConfigError
-from spark_jobs.connect.herders.validation import HIDDEN, raise_problems, validate
+from spark_jobs.connect.herders.validation import raise_problems, validate
 from spark_jobs.connect.worker.settings import WorkerSettings
 from tests.spark_jobs.connect.worker.runs import load_scripted
 
