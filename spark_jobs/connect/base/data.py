@@ -228,9 +228,9 @@ def _expect(fits: bool, schema: Schema, value: Any, name: str) -> None:
         raise DataError(f"{name} is {value!r:.100} of type {type(value).__name__}: expected {kind}")
 
 
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_EPOCH_DAY: Final = _EPOCH.date()
-_MILLISECOND: Final = dt.timedelta(milliseconds=1)
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_DAY: Final = EPOCH.date()
+MILLISECOND: Final = dt.timedelta(milliseconds=1)
 _EXACT: Final = Context(prec=MAX_PREC)  # the default context rounds to 28 digits
 
 
@@ -248,25 +248,26 @@ def _bytes_decimal(schema: Schema, stored: bytes) -> Decimal:
     return Decimal(int.from_bytes(stored, "big", signed=True)).scaleb(-scale, _EXACT)
 
 
-def _time_ms(_schema: Schema, value: dt.time) -> int:
+def time_ms(value: dt.time) -> int:
+    """Return the milliseconds since midnight."""
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
 
 
 def _ms_time(_schema: Schema, stored: int) -> dt.time:
-    return (_EPOCH + stored * _MILLISECOND).time()
+    return (EPOCH + stored * MILLISECOND).time()
 
 
 _TO_STORED: Mapping[str, Callable[[Schema, Any], Any]] = {
     DECIMAL: _decimal_bytes,
     DATE: lambda _schema, value: (value - _EPOCH_DAY).days,
-    TIME: _time_ms,
-    TIMESTAMP: lambda _schema, value: (value - _EPOCH) // _MILLISECOND,
+    TIME: lambda _schema, value: time_ms(value),
+    TIMESTAMP: lambda _schema, value: (value - EPOCH) // MILLISECOND,
 }
 _FROM_STORED: Mapping[str, Callable[[Schema, Any], Any]] = {
     DECIMAL: _bytes_decimal,
     DATE: lambda _schema, stored: _EPOCH_DAY + dt.timedelta(days=stored),
     TIME: _ms_time,
-    TIMESTAMP: lambda _schema, stored: _EPOCH + stored * _MILLISECOND,
+    TIMESTAMP: lambda _schema, stored: EPOCH + stored * MILLISECOND,
 }
 
 

@@ -15,12 +15,10 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from spark_jobs.connect.base.data import Schema, Struct, Type
+from spark_jobs.connect.base.data import EPOCH, MILLISECOND, Schema, Struct, Type, time_ms
 from spark_jobs.connect.base.errors import DataError
 
 MS_PER_DAY: Final = 86_400_000
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND: Final = dt.timedelta(milliseconds=1)
 _FLOAT: Final = struct.Struct(">f")
 _TINY_DOUBLE: Final = 2.3e-308
 _TINY_FLOAT: Final = 1.2e-38
@@ -86,16 +84,16 @@ def instant_ms(value: dt.date | dt.time | dt.datetime) -> int:
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             raise DataError(f"the datetime {value} has no time zone")
-        return (value - _EPOCH) // _MILLISECOND
+        return (value - EPOCH) // MILLISECOND
     if isinstance(value, dt.date):
-        return (value - _EPOCH.date()).days * MS_PER_DAY
-    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
+        return (value - EPOCH.date()).days * MS_PER_DAY
+    return time_ms(value)
 
 
 def instant(ms: int) -> dt.datetime:
     """Return the datetime of milliseconds since 1970. Raises DataError for years that Python cannot represent."""
     try:
-        return _EPOCH + ms * _MILLISECOND
+        return EPOCH + ms * MILLISECOND
     except OverflowError as error:
         raise DataError(f"the time {ms} ms since 1970 is not in the years 1 to 9999") from error
 
