@@ -27,6 +27,7 @@ from spark_jobs.connect.base.data import (
     struct_schema,
     timestamp_schema,
 )
+from spark_jobs.connect.converters.java_text import MONTHS
 
 _OPTIONAL_INT32 = Schema(Type.INT32, optional=True)
 
@@ -58,7 +59,6 @@ _TAG = re.compile(r"([^\s:\[]{1,48})(?:\[([^\]\s]*)\])?: ?")
 _ELEMENT = re.compile(r'\[([^\s="\]]{1,32})((?: [^\s="\]]{1,32}="(?:[^"\\\]]|\\.)*")*)\]', re.DOTALL)
 _PARAMETER = re.compile(r' ([^\s="\]]{1,32})="((?:[^"\\\]]|\\.)*)"', re.DOTALL)
 _ESCAPED = re.compile(r'\\(["\\\]])')
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _HALF_A_YEAR = dt.timedelta(days=183)
 
 
@@ -153,7 +153,7 @@ def _rfc3339(text: str, zone: dt.tzinfo | None) -> dt.datetime:
 
 def _without_year(text: str, zone: dt.tzinfo, now: dt.datetime) -> dt.datetime:
     """Return the moment of `Oct 11 22:14:15` that is nearest to `now`."""
-    month, day, time = _MONTHS.index(text[:3]) + 1, int(text[4:6]), dt.time.fromisoformat(text[7:])
+    month, day, time = MONTHS.index(text[:3]) + 1, int(text[4:6]), dt.time.fromisoformat(text[7:])
     for year in (now.year, now.year - 1, now.year + 1):
         try:
             moment = dt.datetime.combine(dt.date(year, month, day), time, zone)

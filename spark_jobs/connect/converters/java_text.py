@@ -24,7 +24,7 @@ _TINY_DOUBLE: Final = 2.3e-308
 _TINY_FLOAT: Final = 1.2e-38
 """Smaller numbers are denormal: the digits of a number say less than usual."""
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def double_text(number: float) -> str:
@@ -141,7 +141,7 @@ def _struct(value: Struct, _schema: Schema | None) -> str:
 
 def _instant(value: Any, _schema: Schema | None) -> str:
     when = instant(instant_ms(value))
-    return f"{_DAYS[when.weekday()]} {_MONTHS[when.month - 1]} {when:%d %H:%M:%S} UTC {when.year:04d}"
+    return f"{_DAYS[when.weekday()]} {MONTHS[when.month - 1]} {when:%d %H:%M:%S} UTC {when.year:04d}"
 
 
 _PRINTERS: Mapping[type, Callable[[Any, Schema | None], str]] = {
