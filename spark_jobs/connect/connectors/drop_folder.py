@@ -235,22 +235,22 @@ class DropFolderSourceTask(SourceTask):
             raise
 
     def _values(self, path: str, content: BinaryIO) -> Iterator[Value]:
-        skipped: list[int] = []
+        skipped = 0
 
         def malformed(line: int, reason: str, *, is_fatal: bool = False) -> None:
+            nonlocal skipped
             if is_fatal or self._settings["malformed.rows"] == "fail":
                 raise DataError(f"{path}, line {line}: {reason}")
             if not skipped:
                 _LOG.warning("%s, line %d: %s: skipped", path, line, reason)
-                skipped.append(0)
-            skipped[0] += 1
+            skipped += 1
 
         try:
             yield from self._format.values(content, malformed)
         except OSError as error:
             raise ConnectError(f"{path}: {error.strerror or error}") from error
         if skipped:
-            _LOG.warning("%s: %d malformed records were skipped", path, skipped[0])
+            _LOG.warning("%s: %d malformed records were skipped", path, skipped)
 
     def _record(self, value: Value, is_last: bool) -> SourceRecord:
         assert self._reading is not None
