@@ -236,8 +236,7 @@ class HttpSourceTask(SourceTask):
         except (OSError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             return self._retry(f"{_shown(url)}: {reason or type(error).__name__}", None)
-        self._failures = 0
-        self._due_s = time.monotonic() + self._settings["poll.interval.ms"] / 1000
+        self._plan_next_request()
         return [] if response is None else self._records(url, *response)
 
     def _expanded(self, template: str, *, as_url: bool) -> str:
@@ -262,19 +261,23 @@ class HttpSourceTask(SourceTask):
                 if self._stopped.is_set():
                     return None
             if response.length:
-                raise http.client.IncompleteRead(bytes(found[:0]), response.length)
+                raise http.client.IncompleteRead(b"", response.length)
             return bytes(found), _Validators(response.headers.get("ETag"), response.headers.get("Last-Modified"))
 
     def _refused(self, url: str, error: urllib.error.HTTPError) -> Sequence[SourceRecord]:
         if error.code == HTTPStatus.NOT_MODIFIED:
-            self._failures = 0
-            self._due_s = time.monotonic() + self._settings["poll.interval.ms"] / 1000
+            self._plan_next_request()
             return []
         first_line = error.read(_CHUNK_BYTES).decode(errors="replace").strip().partition("\n")[0][:_FIRST_LINE]
         reason = f"{_shown(url)}: {error.code} {error.reason}: {first_line}"
         if error.code == HTTPStatus.TOO_MANY_REQUESTS or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return self._retry(reason, _retry_after_s(error.headers.get("Retry-After")))
         raise ConnectError(reason)
+
+    def _plan_next_request(self) -> None:
+        """The server has responded without an error."""
+        self._failures = 0
+        self._due_s = time.monotonic() + self._settings["poll.interval.ms"] / 1000
 
     def _retry(self, reason: str, wait_s: float | None) -> Sequence[SourceRecord]:
         """Plan the next try. Raises ConnectError if there were enough."""
