@@ -98,10 +98,18 @@ _SETTINGS: Final = Definition(
 
 
 def _parse(config: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings. Raises ConfigError."""
     settings = _SETTINGS.parse(config)
-    if settings["udp.port"] is None and settings["tcp.port"] is None:
-        raise ConfigError("udp.port and tcp.port are missing: expected at least one of them")
+    if not _has_port(config):
+        raise ConfigError(_NO_PORT)
     return settings
+
+
+_NO_PORT: Final = "udp.port and tcp.port are missing: expected at least one of them"
+
+
+def _has_port(config: Mapping[str, str]) -> bool:
+    return "udp.port" in config or "tcp.port" in config
 
 
 class Framer:
@@ -336,6 +344,4 @@ class SyslogSourceConnector(SourceConnector):
         super().start(config)
 
     def validate(self, config: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
-        if "udp.port" in config or "tcp.port" in config:
-            return {}
-        return {"udp.port": ["udp.port and tcp.port are missing: expected at least one of them"]}
+        return {} if _has_port(config) else {"udp.port": [_NO_PORT]}
