@@ -320,7 +320,6 @@ class _Server(ThreadingHTTPServer):
     """Gives each connection a thread, up to a number of them."""
 
     daemon_threads = False  # so that closing waits for them
-    allow_reuse_address = True
     request_queue_size = 128
 
     def __init__(self, settings: Mapping[str, Any], waiting: _Waiting) -> None:
