@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from base.topic_partition import TopicPartition
@@ -32,8 +33,10 @@ COMMITTED_S: Final = 10.0
 RETRY_S: Final = 3.0
 """How long a sink that raised RetriableError waits, unless it says otherwise."""
 WITHOUT_TIMESTAMP: Final = 0
-KEPT_MAX: Final = 20_000
-"""Of records as they were read: so many are kept for dead letters before offsets are committed."""
+KEPT_BYTES_MAX: Final = 64 << 20
+"""Of records as they were read: so much is kept for dead letters before offsets are committed."""
+MESSAGE_BYTES: Final = 1_000
+"""What a message takes beside its key and value."""
 
 # The group has moved on: the member that has the partitions now commits itself.
 _REBALANCED: Final = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_STATE"})
@@ -122,7 +125,17 @@ class _Context:
         self.wants_commit = False
         self.messages: dict[tuple[str, int, int], library.Message] = {}
         """As they were read, since the last commit, if there is a topic for dead letters."""
+        self.message_bytes = 0
         self._failures = failures
+
+    def keep(self, partition: TopicPartition, offset: int, message: library.Message) -> None:
+        """Keep a message until the next commit."""
+        self.messages[*partition, offset] = message
+        self.message_bytes += len(message.value() or b"") + len(message.key() or b"") + MESSAGE_BYTES
+
+    def forget_messages(self) -> None:
+        self.messages.clear()
+        self.message_bytes = 0
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self.assigned)
@@ -181,7 +194,10 @@ class RunningSinkTask(RunningTask):
         self._confirmed: dict[TopicPartition, int] = {}
         """Where reading begins again when the task could not write what it had taken."""
         self._next: dict[TopicPartition, int] = {}
-        """The offset of the next record: after a rebalance the library may return records of an earlier assignment."""
+        """The offset of the next record, where it is known: after a rebalance the library may return records of an
+        earlier assignment."""
+        self._unproven: set[TopicPartition] = set()
+        """Partitions of which no record has arrived since: one behind a gap may be such a record too."""
         self._committed_s = time.monotonic()
         self._topics: set[str] = set()
         self._kept: list[library.Message] = []
@@ -233,7 +249,7 @@ class RunningSinkTask(RunningTask):
         records, positions = self._convert(kept or self._poll(POLL_S))
         self._put(records, positions)
         is_due = time.monotonic() - self._committed_s >= self._flush_interval_s
-        if is_due or self._context.wants_commit or len(self._context.messages) > KEPT_MAX:
+        if is_due or self._context.wants_commit or self._context.message_bytes > KEPT_BYTES_MAX:
             self._commit()
 
     def _poll(self, timeout_s: float) -> list[library.Message]:
@@ -260,16 +276,25 @@ class RunningSinkTask(RunningTask):
                 self._topics.add(partition[0])
                 self._listener.uses_topic(self.id, partition[0])
             offset = message.offset() or 0
-            if offset < self._next.get(partition, 0):
-                continue
-            self._next[partition] = offset + 1
+            if (expected := self._next.get(partition)) is not None:
+                if offset < expected or (partition in self._unproven and self._reads_again(partition, offset)):
+                    continue
+                self._next[partition] = offset + 1
             if (record := self._chain.convert(message, partition, offset)) is not None:
                 records.append(record)
                 if self._chain.dead_letters is not None:
-                    self._context.messages[*partition, offset] = message
+                    self._context.keep(partition, offset, message)
             self._confirmed.setdefault(partition, offset)
             positions[partition] = offset + 1
         return records, positions
+
+    def _reads_again(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a first record behind a gap is left out, and the gap read once more: compaction may have made it."""
+        self._unproven.discard(partition)
+        if offset == self._next[partition]:
+            return False
+        self._context.to_seek[partition] = self._next[partition]
+        return True
 
     def _reported(self, error: library.KafkaError) -> None:
         """Log an error of the consumer. Raises ConnectError for one that does not end by itself."""
@@ -324,7 +349,7 @@ class RunningSinkTask(RunningTask):
             self._begin_again()
             return
         if self._chain.dead_letters is not None:
-            self._context.messages.clear()
+            self._context.forget_messages()
             if not self._chain.dead_letters.flush():
                 logger.error("task %s: dead letters are not acknowledged, and the offsets not committed", self.id)
                 return
@@ -352,7 +377,7 @@ class RunningSinkTask(RunningTask):
 
     def _begin_again(self) -> None:
         """Deliver the records behind the last commit again."""
-        self._context.messages.clear()
+        self._context.forget_messages()
         wanted = {each: offset for each, offset in self._confirmed.items() if each not in self._context.to_seek}
         self._context.to_seek.update(wanted)
         self._delivered.clear()
@@ -414,6 +439,7 @@ class RunningSinkTask(RunningTask):
             self._confirmed.update(chosen)
             starts |= chosen
             self._next.update(starts)
+            self._unproven.update(starts)
             consumer.assign([library.TopicPartition(*each, starts.get(each, library.OFFSET_STORED)) for each in found])
             self._pause_wanted()
             if self.is_paused or self._is_holding:
@@ -445,39 +471,27 @@ class RunningSinkTask(RunningTask):
         found = [(each.topic, each.partition) for each in partitions]
         with self._kept_failure():
             self._task.close(found)
+        self._kept = [each for each in self._kept if (each.topic() or "", each.partition() or 0) not in found]
         for each in found:
             self._context.assigned.discard(each)
+            self._unproven.discard(each)
             self._context.paused.discard(each)
             self._delivered.pop(each, None)
             self._confirmed.pop(each, None)
             self._next.pop(each, None)
             self._context.to_seek.pop(each, None)
 
-    def _kept_failure(self) -> _KeptFailure:
-        return _KeptFailure(self)
-
-    def keep_failure(self, error: Exception) -> None:
-        """Raise an error of a callback in `_poll`: the library would only print it."""
-        self._has_failed = True
-        if self._failure is None:
-            self._failure = error
+    @contextmanager
+    def _kept_failure(self) -> Iterator[None]:
+        """Keep an error of a callback, which `_poll` raises: the library would only print it."""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("task %s has failed in a rebalance", self.id)
+            self._has_failed = True
+            if self._failure is None:
+                self._failure = error
 
 
 def _origin(record: SinkRecord) -> TopicPartition:
     return record.original_topic, record.original_partition
-
-
-class _KeptFailure:
-    """Keeps the error of a callback of the consumer for the thread of the task."""
-
-    def __init__(self, task: RunningSinkTask) -> None:
-        self._task = task
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if isinstance(error, Exception):
-            logger.error("task %s has failed in a rebalance", self._task.id, exc_info=error)
-            self._task.keep_failure(error)
-            return True
-        return False
