@@ -17,6 +17,7 @@ from tools.client import client_library as library
 
 PRODUCER_DEFAULTS: Final = {
     "acks": "all",
+    "buffer.memory": str(32 << 20),
     "delivery.timeout.ms": str(2**31 - 1),
     "max.in.flight.requests.per.connection": "1",
     "retries": str(2**31 - 1),
@@ -77,8 +78,11 @@ class Clients:
 
     def admin_settings(self, config: Mapping[str, str]) -> dict[str, Any]:
         """Return the settings of an administration client, as the client library has them."""
-        settings = {**self._settings.client("admin"), **self.overrides(config, ADMIN_OVERRIDE)}
-        return for_library(settings, is_consumer=False)
+        return for_library(self.java_admin_settings(config), is_consumer=False)
+
+    def java_admin_settings(self, config: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings of an administration client under Java's names."""
+        return {**self._settings.client("admin"), **self.overrides(config, ADMIN_OVERRIDE)}
 
     def overrides(self, config: Mapping[str, str], prefix: str) -> dict[str, str]:
         """Return what a connector overrides. Raises ConfigError for what the worker's policy forbids."""

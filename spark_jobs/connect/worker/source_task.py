@@ -289,6 +289,8 @@ class RunningSourceTask(RunningTask):
 
     def _produce(self, record: SourceRecord, on_delivery: Callable[..., None]) -> bool:
         """Send a record; return False if it is dropped. Raises _StoppedError."""
+        if self.is_abandoned:
+            raise _StoppedError
         converted = self._chain.convert(record)
         if converted is None:
             return False
@@ -297,21 +299,27 @@ class RunningSourceTask(RunningTask):
             self._prepare_topic(topic)
             self._topics.add(topic)
             self._listener.uses_topic(self.id, topic)
+        try:
+            self._enqueue(
+                topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp_ms, headers=headers
+            )
+        except library.KafkaException as error:  # the record is too large, for example
+            self._refused(f"a record for topic {topic} cannot be sent: {error.args[0].str()}")
+            return False
+        return True
+
+    def _enqueue(self, *record: Any, **options: Any) -> None:
+        """Give a record to the producer; wait while its queue is full. Raises _StoppedError."""
         while True:
             try:
-                self._producer.produce(
-                    topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp_ms, headers=headers
-                )
+                self._producer.produce(*record, **options)
             except BufferError:
                 self._producer.poll(FULL_QUEUE_S)
                 self._raise_failure()
                 if self.stopping.is_set():
                     raise _StoppedError from None
-            except library.KafkaException as error:  # the record is too large, for example
-                self._refused(f"a record for topic {topic} cannot be sent: {error.args[0].str()}")
-                return False
             else:
-                return True
+                return
 
     def _refused(self, reason: str) -> None:
         """The producer does not accept a record. Raises ConnectError unless that is tolerated."""
@@ -415,7 +423,8 @@ class AtLeastOnceSourceTask(RunningSourceTask):
         """Store the offsets of acknowledged records: the next run need not send them again."""
         try:
             self._producer.flush(self._flush_timeout_s)
-            self._store()
+            if not self.is_abandoned:
+                self._store()
         except Exception:
             logger.exception("the offsets of task %s are not stored", self.id)
 
@@ -491,7 +500,7 @@ class ExactlyOnceSourceTask(RunningSourceTask):
 
     def _commit(self) -> None:
         for topic, key, value in self._writer.messages(list(self._positions.values())):
-            self._producer.produce(topic, value, key, on_delivery=self._delivered)
+            self._enqueue(topic, value, key, on_delivery=self._delivered)
         try:
             self._producer.commit_transaction(TRANSACTION_TIMEOUT_S)
         except library.KafkaException as error:

@@ -12,6 +12,7 @@ import pytest
 from spark_jobs.connect.base.errors import ConnectError, RetriableError
 from spark_jobs.connect.base.records import SourceRecord
 from spark_jobs.connect.base.states import State, TargetState
+from spark_jobs.connect.worker.clients import PRODUCER_QUEUE
 from tests.spark_jobs.connect.worker.runs import Run, load_scripted, new_topic, read, send, unique, values
 from tests.support.broker import BrokerProcess
 from tests.support.waiting import wait_until
@@ -242,6 +243,14 @@ def test_records_and_offsets_are_committed_together_before_the_task_is_told(exac
     assert [call[1:] for call in script.calls if call[0] == "commit_record"] == [("a", 0, 0), ("b", 0, 1)]
     exactly_once.offsets.refresh()
     assert offset_of(exactly_once, task.connector) == 2
+
+
+def test_a_poll_that_fills_the_queue_of_the_producer_is_committed(exactly_once: Run, topic: str) -> None:
+    script = transactional(topic, ["x"] * (PRODUCER_QUEUE["queue.buffering.max.messages"] + 1))
+    task = exactly_once.start(script, SOURCE)
+    wait_until(lambda: script.count("commit"))
+    exactly_once.offsets.refresh()
+    assert offset_of(exactly_once, task.connector) == PRODUCER_QUEUE["queue.buffering.max.messages"] + 1
 
 
 def test_a_failure_aborts_the_transaction_with_its_offsets(exactly_once: Run, topic: str) -> None:
