@@ -42,7 +42,7 @@ from spark_jobs.connect.group.protocol import (
     encode_state,
 )
 from tools.base.command_line import UnreachableError
-from tools.client.admin_client import AdminClient, raise_for
+from tools.client.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.client.bootstrap import Endpoint
 from tools.client.client_security import Security
 
@@ -174,7 +174,7 @@ class Member:
                 self._coordinator = self._quick.coordinator(self._settings.group_id)
                 self._must_join = True
                 self._stay()
-            except (OSError, KafkaError, Malformed, ConnectError, UnreachableError) as error:
+            except (OSError, KafkaError, Malformed, ConnectError, UnreachableError, CallTimedOut) as error:
                 if self._stopping.is_set():
                     break
                 is_refused = isinstance(error, KafkaError) and error.code in _REFUSED
@@ -183,6 +183,7 @@ class Member:
                 self._stopping.wait(REFUSED_RETRY_S if is_refused else RETRY_S)
             except Exception:  # without a membership, work would never start again
                 logger.exception("the membership has failed, and is tried again")
+                self._check_session()
                 self._stopping.wait(REFUSED_RETRY_S)
         self._leave()
         self._quick.__exit__()
