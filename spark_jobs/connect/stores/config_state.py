@@ -258,4 +258,9 @@ def logger_record(name: str, level: str) -> Record:
 
 def encoded(value: Any) -> bytes | None:
     """Return a value as the topics have it: JSON without a schema, None for a deletion."""
-    return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    if value is None:
+        return None
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half a surrogate pair, as in a file's name that is not UTF-8
+        return json.dumps(value, separators=(",", ":")).encode()

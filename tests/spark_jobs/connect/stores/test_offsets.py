@@ -24,6 +24,14 @@ def test_a_new_key_is_written_as_java_does() -> None:
     assert OffsetTable().messages("ü", [(PARTITION, None)]) == [('["ü",{"a":1,"b":"x"}]'.encode(), None)]
 
 
+def test_a_name_that_is_not_utf_8_is_stored_and_found_again() -> None:
+    table = OffsetTable()
+    partition = {"file": "\udcff.txt"}
+    ((key, value),) = table.messages("c", [(partition, {"at": 5})])
+    table.read(key, value)
+    assert table.all_of("c") == [(partition, {"at": 5})]
+
+
 @pytest.mark.parametrize("deletion", [None, b"null"])
 def test_a_deleted_offset_is_forgotten(deletion: bytes | None) -> None:
     table = OffsetTable()
