@@ -10,16 +10,9 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-)
 from tools.admin.group_descriptions import DEAD, EMPTY, describe_group, print_members, print_offsets, print_states
 from tools.admin.offset_resets import SCENARIOS, Offsets, commit_offsets, named_partitions, new_offsets
 from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
@@ -27,6 +20,7 @@ from tools.base.group_tables import DELETED_OFFSETS, NEW_OFFSETS, listed_columns
 from tools.base.java_names import exception_class, exception_text
 from tools.client.admin_client import AdminClient, CallTimedOut, raise_for
 from tools.client.admin_options import add_admin_options, admin_client
+from tools.client.group_offsets import delete_offsets
 from tools.zookeeper.legacy_zookeeper import add_zookeeper_option, use_zookeeper
 
 if TYPE_CHECKING:
@@ -312,21 +306,9 @@ def _print_csv(resets: Mapping[str, Offsets], *, with_group: bool) -> None:
 
 def _delete_offsets(admin: AdminClient, options: argparse.Namespace) -> bool:
     (group,) = options.group
-    topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
-    for topic, partition in named_partitions(admin, options.topic):
-        topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=partition))
-    request = OffsetDeleteRequest(
-        group_id=group,
-        topics=[OffsetDeleteRequestTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
-    )
-    response = admin.call_coordinator(group, request, OffsetDeleteResponse, lambda response: [response.error_code])
-    results: dict[TopicPartition, int] = {
-        (topic.name, partition.partition_index): partition.error_code
-        for topic in response.topics
-        for partition in topic.partitions
-    }
-    if response.error_code:
-        return _fail_deletion(group, ErrorCode(response.error_code))
+    error, results = delete_offsets(admin, group, named_partitions(admin, options.topic))
+    if error:
+        return _fail_deletion(group, error)
     if any(results.values()):
         _print_error("Encounter some partition level error, see the follow-up details:")
     else:
