@@ -39,8 +39,9 @@ class SetSchemaMetadata(SidedTransformation):
 
     def configure(self, config: Mapping[str, str]) -> None:
         settings = self.definition.parse(config)
-        self._changes = {key: settings[f"schema.{key}"] for key in ("name", "version")}
-        if all(value is None for value in self._changes.values()):
+        given = {key: settings[f"schema.{key}"] for key in ("name", "version")}
+        self._changes = {key: value for key, value in given.items() if value is not None}
+        if not self._changes:
             raise ConfigError(f"Neither schema name nor version configured: expected {_NAME} or {_VERSION}")
         self._replaces_null: bool = settings[REPLACE_NULL]
         self._schemas = SchemaCache(self._changed)
@@ -58,7 +59,7 @@ class SetSchemaMetadata(SidedTransformation):
         return self.side.write(record, updated, value)
 
     def _changed(self, schema: Schema) -> Schema:
-        return replace(schema, **{key: value for key, value in self._changes.items() if value is not None})
+        return replace(schema, **self._changes)
 
 
 class SetSchemaMetadataOfKey(SetSchemaMetadata):
