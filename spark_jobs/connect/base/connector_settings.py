@@ -16,6 +16,7 @@ from spark_jobs.connect.base.definitions import (
     Kind,
     Setting,
     at_least,
+    between,
     invalid,
     not_empty,
     one_of,
@@ -24,6 +25,9 @@ from spark_jobs.connect.base.definitions import (
 from spark_jobs.connect.base.errors import ConfigError
 
 NAME: Final = "name"
+NAME_BYTES_MAX: Final = 1_000
+"""A name is part of keys, of the name of a consumer group and of what workers send to each other."""
+TASKS_MAX_LIMIT: Final = 10_000
 CONNECTOR_CLASS: Final = "connector.class"
 TASKS_MAX: Final = "tasks.max"
 OLD_TASKS_MAX: Final = "max.tasks"
@@ -58,6 +62,8 @@ _COMMON, _TRANSFORMS, _PREDICATES, _ERRORS = "Common", "Transforms", "Predicates
 
 def _name(name: str, value: Any) -> None:
     not_empty(name, value)
+    if len(value.encode(errors="surrogatepass")) > NAME_BYTES_MAX:
+        raise invalid(name, f"{value[:50]}...", f"String must have at most {NAME_BYTES_MAX} bytes in UTF-8")
     if found := sorted({character for character in value if ord(character) < 32}):
         raise invalid(name, repr(value), f"String may not contain control sequences but had {found}")
 
@@ -83,8 +89,8 @@ _ALL = Definition(
             None, _COMMON, 3, "MEDIUM", "Connector version",
         ),
         Setting(
-            TASKS_MAX, Kind.INT, 1, Importance.HIGH, "The largest number of tasks.", at_least(1), _COMMON, 4, "SHORT",
-            "Tasks max",
+            TASKS_MAX, Kind.INT, 1, Importance.HIGH, "The largest number of tasks.", between(1, TASKS_MAX_LIMIT),
+            _COMMON, 4, "SHORT", "Tasks max",
         ),
         Setting(
             "tasks.max.enforce", Kind.BOOLEAN, True, Importance.LOW,
