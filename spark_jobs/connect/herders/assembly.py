@@ -17,6 +17,7 @@ from spark_jobs.connect.stores.configs import MemoryConfigs, TopicConfigs
 from spark_jobs.connect.stores.offsets import FileOffsets, TopicOffsets
 from spark_jobs.connect.stores.states import MemoryStates, TopicStates
 from spark_jobs.connect.stores.topic_log import OnRecord, TopicLog
+from spark_jobs.connect.worker.clients import PRODUCER_DEFAULTS
 from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.settings import WorkerSettings, for_library, with_prefix
 from tools.base.command_line import UsageError
@@ -90,7 +91,13 @@ def _new_log(settings: WorkerSettings, what: str, *, partitions: int) -> Callabl
         return for_library({**settings.client(kind), **more}, is_consumer=kind == "consumer")
 
     # A topic's records are read in the order of writing: one request at a time keeps it when one is repeated.
-    producer = {"acks": "all", "enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}
+    # What is written while no broker is reached waits for it without end: a state must not be lost.
+    producer = {
+        "acks": "all",
+        "delivery.timeout.ms": PRODUCER_DEFAULTS["delivery.timeout.ms"],
+        "enable.idempotence": "false",
+        "max.in.flight.requests.per.connection": "1",
+    }
 
     def new(on_record: OnRecord) -> TopicLog:
         return TopicLog(

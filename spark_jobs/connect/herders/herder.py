@@ -34,6 +34,7 @@ from spark_jobs.connect.herders.groups import Group
 from spark_jobs.connect.herders.loggers import set_level
 from spark_jobs.connect.stores.config_state import (
     Changes,
+    ConfigState,
     RestartRequest,
     SessionKey,
     connector_record,
@@ -61,7 +62,7 @@ RETRY_S: Final = 0.25
 RETRY_MAX_S: Final = 5.0
 STOP_S: Final = 5.0
 TICK_S: Final = 30.0
-"""How often the age of the session's key is checked while nothing happens."""
+"""How often the age of the session's key is checked."""
 KEY_BYTES: Final = 32
 KEY_ALGORITHM: Final = "HmacSHA256"
 _SAFE: Final = frozenset({State.UNASSIGNED, State.FAILED})
@@ -130,6 +131,7 @@ class Herder:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="herder", daemon=True)
         self._stopping = threading.Event()
+        self._fencing = threading.Lock()
 
     # Life
 
@@ -150,6 +152,7 @@ class Herder:
                 self.submit(self._stop_all).result(patience_s)
             except TimeoutError:
                 logger.error("the connectors and tasks have not stopped in time")
+                self.worker.stop_tasks(self.worker.tasks)
             self._group.stop(STOP_S)
             self._calls.put(None)
             self._thread.join(STOP_S)
@@ -173,17 +176,21 @@ class Herder:
         def run() -> None:
             try:
                 call()
-            except Exception:
+            except BaseException:  # a plug-in's code may raise anything
                 logger.exception("a change could not be put into effect")
 
         self._calls.put(run)
 
     def _run(self) -> None:
+        due_s = time.monotonic() + TICK_S
         while True:
+            if time.monotonic() >= due_s:
+                due_s = time.monotonic() + TICK_S
+                self._post(self._renew_session_key)
             try:
                 call = self._calls.get(timeout=TICK_S)
             except queue.Empty:
-                call = partial(self._post, self._renew_session_key)
+                continue
             if call is None:
                 return
             call()
@@ -233,17 +240,6 @@ class Herder:
         if state.target(name) is not TargetState.STOPPED and not state.has_tasks(name, configs):
             self.configs.write(task_records(name, configs))
 
-    def fence(self, name: str) -> None:
-        """End the transactions of the tasks that a source connector had before. Raises NotFoundError."""
-        self._require(name)
-        state = self.configs.state
-        if name not in state.needs_fencing:
-            return
-        count = state.fenced_tasks.get(name, 0)
-        tasks = len(state.tasks.get(name, ()))
-        self.worker.fence(name, state.connectors[name], count)
-        self.configs.write([fencing_record(name, tasks)])
-
     def write(self, records: Sequence[tuple[str, Any]]) -> None:
         """Store records that concern no connector."""
         self.configs.write(records)
@@ -263,6 +259,28 @@ class Herder:
         self._require_owner(name)
         self.worker.stop_connectors([name])
         self._start_connector(name)
+
+    def fence(self, name: str) -> None:
+        """As the leader, end the transactions of the tasks that a source connector had before.
+
+        It waits for the broker: call it in any thread but the deciding one. Raises NotLeaderError, NotFoundError, and
+        ConnectError if that fails, or if the tasks change meanwhile.
+        """
+        with self._fencing:  # a second request, begun before the first one was noted, would fence the new tasks
+            state = self.submit(partial(self.state_with, name)).result()
+            if name in state.needs_fencing:
+                self.worker.fence(name, state.connectors[name], state.fenced_tasks.get(name, 0))
+                self.submit(partial(self._note_fencing, name, state.tasks.get(name, ()))).result()
+
+    def state_with(self, name: str) -> ConfigState:
+        """Return the configurations, which have a connector. Raises NotLeaderError and NotFoundError."""
+        self._require(name)
+        return self.configs.state
+
+    def _note_fencing(self, name: str, tasks: Sequence[Config]) -> None:
+        if self.state_with(name).tasks.get(name, ()) != tasks:
+            raise ConnectError(f"the tasks of {name} have changed while those before were fenced")
+        self.configs.write([fencing_record(name, len(tasks))])
 
     def _require(self, name: str) -> None:
         """Raises NotLeaderError and NotFoundError."""
@@ -343,7 +361,7 @@ class Herder:
         self._work = self._work | found.assigned
         self._start(found.assigned)
         if self.is_leader:
-            self._renew_session_key()
+            self._post(self._renew_session_key)
             if not led and self._on_lead is not None:
                 self._on_lead(self)
 
@@ -517,7 +535,8 @@ class Herder:
 
     def _send_tasks(self, connector: str, configs: list[dict[str, str]]) -> None:
         def send() -> None:
-            self._to_leader("POST", connector, "tasks", configs, lambda: self.put_task_configs(connector, configs))
+            store = partial(self.put_task_configs, connector, configs)
+            self._to_leader("POST", connector, "tasks", configs, lambda: self.submit(store).result())
 
         def is_wanted() -> bool:
             return connector in self._work.connectors and self._wanted_tasks.get(connector) is configs
@@ -540,7 +559,7 @@ class Herder:
     def _to_leader(self, method: str, connector: str, what: str, content: Any, here: Callable[[], None]) -> None:
         """Send a request to the leader, or do it here if this worker leads. Raises ConnectError."""
         if self.is_leader:
-            self.submit(here).result()
+            here()
             return
         if not self.leader_url:
             raise ConnectError("there is no leader at the moment")

@@ -36,7 +36,7 @@ def levels() -> dict[str, dict[str, object]]:
     """Return the loggers that have a level of their own, and the root."""
     names = [
         name
-        for name, found in logging.Logger.manager.loggerDict.items()
+        for name, found in list(logging.Logger.manager.loggerDict.items())  # other threads add loggers
         if isinstance(found, logging.Logger) and found.level
     ]
     return {name: _described(name) for name in sorted([*names, ROOT])}
@@ -55,7 +55,7 @@ def set_level(name: str, level: str) -> list[str]:
 
 def _below(name: str) -> list[str]:
     """Return the loggers that inherit from one; of the root those that have a level of their own."""
-    found = logging.Logger.manager.loggerDict
+    found = dict(logging.Logger.manager.loggerDict)
     if name == ROOT:
         return sorted(each for each, kept in found.items() if isinstance(kept, logging.Logger) and kept.level)
     return sorted(each for each in found if each.startswith(f"{name}."))

@@ -1,7 +1,7 @@
 """Runs connectors and tasks: each task in a thread of its own, the calls of each connector one after the other.
 
 Owns what runs in this process. Must not know why something is started or stopped, or what other workers do. All methods
-may be called from any thread; starting and stopping do not wait for connectors' code.
+may be called from any thread. Starting does not wait for connectors' code; stopping does, for a limited time.
 """
 
 from __future__ import annotations
@@ -98,15 +98,15 @@ class _RunningConnector:
         self.stored = stored
         self.config = config
         self.is_started = False
+        self.is_abandoned = False
         self._listener = listener
-        self._is_abandoned = False
         self._thread = CallThread(f"connector-{name}")
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         return self._thread.submit(call)
 
     def report(self, state: State, trace: str | None = None) -> None:
-        if not self._is_abandoned:
+        if not self.is_abandoned:
             self._listener.changed(self.name, state, trace)
 
     def change_target(self, target: TargetState) -> None:
@@ -140,7 +140,7 @@ class _RunningConnector:
 
     def abandon(self) -> None:
         logger.error("connector %s has not stopped in time, and is abandoned", self.name)
-        self._is_abandoned = True
+        self.is_abandoned = True
 
 
 _CONNECTOR_STATES: Mapping[TargetState, State] = {
@@ -187,7 +187,7 @@ class Worker:
             stored = with_current_names(config)
             connector = self._plugins.connector(stored[CONNECTOR_CLASS])()
             config = self._settings.providers.resolved(stored)
-        except Exception as error:
+        except BaseException as error:  # a connector's code may raise anything
             logger.error("connector %s cannot be created: %s", name, error)
             self._listener.changed(name, State.FAILED, traceback.format_exc())
             failed: Future[Any] = Future()
@@ -253,6 +253,8 @@ class Worker:
                 running.report(State.FAILED, text)
                 raise ConnectError(text)
             logger.warning("%s", text)
+        if running.is_abandoned:
+            raise ConnectError(f"connector {running.name} has configured its tasks too late: it was stopped")
         for each in found:
             each[TASK_CLASS] = self._task_class(running)
             for name in (TOPICS, TOPICS_REGEX):
@@ -273,7 +275,7 @@ class Worker:
         try:
             resolve = self._settings.providers.resolved
             task = self._new_task(task_id, resolve(with_current_names(connector_config)), resolve(config), target)
-        except Exception as error:
+        except BaseException as error:  # a plug-in's code may raise anything
             logger.error("task %s cannot be created: %s", task_id, error)
             self._listener.changed(task_id, State.FAILED, traceback.format_exc())
             return
