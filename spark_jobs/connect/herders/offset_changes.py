@@ -6,6 +6,7 @@ methods wait for brokers: call them in a thread of their own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient
 
 from base.topic_partition import TopicPartition as Partition
+from protocol.errors import ErrorCode
+from protocol.errors import KafkaError as RefusalError
 from spark_jobs.connect.base.api import SinkConnector, SourceConnector
 from spark_jobs.connect.base.connector_settings import CONNECTOR_CLASS, CONSUMER_OVERRIDE
 from spark_jobs.connect.base.errors import ConfigError, ConnectError, NotFoundError
@@ -20,9 +23,18 @@ from spark_jobs.connect.base.states import TargetState
 from spark_jobs.connect.herders.herder import Herder
 from spark_jobs.connect.worker.clients import Clients, sink_group
 from spark_jobs.connect.worker.settings import with_prefix
+from tools.base.command_line import UnreachableError, UsageError
+from tools.client.admin_client import AdminClient as CoordinatorClient
+from tools.client.admin_client import CallTimedOut
+from tools.client.bootstrap import parse_bootstrap
+from tools.client.client_security import client_security
+from tools.client.group_offsets import delete_offsets
 
 TIMEOUT_S: Final = 30.0
+POLL_S: Final = 0.05
 TOPIC, PARTITION, OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
+
+_NOTHING_TO_FORGET: Final = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})
 
 _CHECKED: Final = "The offsets for this connector have been {} successfully"
 _UNCHECKED: Final = (
@@ -106,7 +118,17 @@ class OffsetChanges:
                 "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for "
                 "the specified connector by issuing a 'PUT' request to the '/connectors/" + name + "/stop' endpoint"
             )
+        self._wait_for_tasks(name)
         return config
+
+    def _wait_for_tasks(self, name: str) -> None:
+        """Wait until the tasks of a stopped connector have stored their last offsets, as long as they may take.
+
+        The states of tasks of a worker that was killed stay.
+        """
+        deadline_s = time.monotonic() + self._herder.settings["task.shutdown.graceful.timeout.ms"] / 1000
+        while self._herder.states.tasks(name) and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
 
     def _is_source(self, config: Mapping[str, str]) -> bool:
         return issubclass(self._herder.plugins.connector(config[CONNECTOR_CLASS]), SourceConnector)
@@ -130,16 +152,30 @@ class OffsetChanges:
 
     def _commit(self, name: str, config: Mapping[str, str], wanted: Mapping[Partition, int | None]) -> None:
         kept = {each: offset for each, offset in wanted.items() if offset is not None}
-        forgotten = [each for each, offset in wanted.items() if offset is None]
-        if forgotten:
-            left = {**self._committed(name, config), **kept}
-            kept = {each: offset for each, offset in left.items() if each not in forgotten}
-            self._delete_group(name, config)
+        self._forget(name, config, [each for each, offset in wanted.items() if offset is None])
         if kept:
             partitions = [TopicPartition(*each, offset) for each, offset in kept.items()]
             request = ConsumerGroupTopicPartitions(self._group(name, config), partitions)
             admin = self._admin(config)
             self._waited(admin.alter_consumer_group_offsets([request]), name)
+
+    def _forget(self, name: str, config: Mapping[str, str], partitions: Sequence[Partition]) -> None:
+        """Delete offsets of a sink's group; those that it does not have are no error."""
+        if not partitions:
+            return
+        settings = self._clients.java_admin_settings(config)
+        try:
+            with CoordinatorClient(
+                parse_bootstrap(settings["bootstrap.servers"]),
+                timeout_ms=int(TIMEOUT_S * 1000),
+                security=client_security(settings),
+            ) as client:
+                error, results = delete_offsets(client, self._group(name, config), partitions)
+        except (RefusalError, CallTimedOut, UnreachableError, UsageError) as failure:
+            raise ConnectError(f"the offsets of {name} cannot be reached: {failure}") from failure
+        if failures := {error, *results.values()} - _NOTHING_TO_FORGET:
+            codes = ", ".join(sorted(each.name for each in failures))
+            raise ConnectError(f"the offsets of {name} are not deleted: {codes}")
 
     def _delete_group(self, name: str, config: Mapping[str, str]) -> None:
         admin = self._admin(config)
@@ -181,13 +217,15 @@ def _sink_changes(changes: Sequence[Change]) -> dict[Partition, int | None]:
         try:
             key = (str(partition[TOPIC]), int(partition[PARTITION]))
             value = None if offset is None else int(offset[OFFSET])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ConfigError(
                 f"The partition of a sink connector has the keys '{TOPIC}' and '{PARTITION}', the offset '{OFFSET}': "
                 f"found {dict(partition)} and {offset}"
             ) from error
-        if key[1] < 0 or (value is not None and value < 0):
-            raise ConfigError(f"Offsets and partitions are not negative: found {dict(partition)} and {offset}")
+        if not 0 <= key[1] < 1 << 31 or (value is not None and not 0 <= value < 1 << 63):
+            raise ConfigError(
+                f"Partitions have 31 bits and offsets 63, and are not negative: found {dict(partition)} and {offset}"
+            )
         found[key] = value
     return found
 

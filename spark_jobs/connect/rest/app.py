@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -59,6 +60,7 @@ class RestApp:
         self._cluster_id = cluster_id
         self._queries = Queries(herder)
         self._offsets = OffsetChanges(herder)
+        self._patching = asyncio.Lock()
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=BODY_MAX, middlewares=[self._answer_errors])
@@ -141,14 +143,11 @@ class RestApp:
         level, name = body.get("level"), request.match_info["logger"]
         if not isinstance(level, str):
             raise NotFoundError("Desired 'level' parameter was not specified in request.")
-        scope = request.query.get("scope", "worker").lower()
-        if scope == "cluster":
-            if level.upper() not in loggers.LEVELS:
-                raise NotFoundError(f"invalid log level '{level}'.")
-            await self._decided(lambda: self._herder.write([logger_record(name, level.upper())]))
-            return web.Response(status=204)
         if level.upper() not in loggers.LEVELS:
             raise NotFoundError(f"invalid log level '{level}'.")
+        if request.query.get("scope", "worker").lower() == "cluster":
+            await self._decided(lambda: self._herder.write([logger_record(name, level.upper())]))
+            return web.Response(status=204)
         return _json(loggers.set_level(name, level))
 
     # Connectors
@@ -187,9 +186,10 @@ class RestApp:
     async def _patch_config(self, request: web.Request) -> web.Response:
         name = request.match_info["connector"]
         changes = _config(await _body(request), with_nulls=True)
-        await self._decided(self._herder.require_leader)
-        merged = {**self._queries.config(name), **changes}
-        await self._put(name, {key: value for key, value in merged.items() if value is not None}, replaces=True)
+        async with self._patching:  # two at a time would each keep what the other one changes
+            state = await self._decided(lambda: self._herder.state_with(name))
+            merged = {**state.connectors[name], **changes}
+            await self._put(name, {key: value for key, value in merged.items() if value is not None}, replaces=True)
         return _json(self._queries.connector(name))
 
     async def _put(
@@ -285,7 +285,7 @@ class RestApp:
     async def _fence(self, request: web.Request) -> web.Response:
         await self._require_worker(request)
         name = request.match_info["connector"]
-        await self._decided(lambda: self._herder.fence(name))
+        await _in_thread(lambda: self._herder.fence(name))
         return web.Response(status=200)
 
     async def _require_worker(self, request: web.Request) -> None:
@@ -344,7 +344,7 @@ class RestApp:
 
     async def _decided(self, call: Callable[[], T], timeout_s: float = TIMEOUT_S) -> T:
         """Return the result of a call in the herder's thread."""
-        return await asyncio.wait_for(asyncio.wrap_future(self._herder.submit(call)), timeout_s)
+        return await _result(self._herder.submit(call), timeout_s)
 
     @web.middleware
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -451,7 +451,14 @@ def _flag(request: web.Request, name: str) -> bool:
 
 async def _in_thread(call: Callable[[], T]) -> T:
     """Return the result of a call that runs a plug-in's code, or waits for a broker. It may never return."""
-    return await asyncio.wait_for(asyncio.wrap_future(call_in_thread("rest-call", call)), TIMEOUT_S)
+    return await _result(call_in_thread("rest-call", call), TIMEOUT_S)
+
+
+async def _result(done: Future[T], timeout_s: float) -> T:
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(done), timeout_s)
+    except SystemExit as error:  # of a plug-in: it would end the event loop
+        raise ConnectError(f"SystemExit: {error}") from error
 
 
 def _location(connector: str) -> dict[str, str]:
