@@ -65,15 +65,7 @@ _PRIMITIVES: Mapping[Type, str] = {
     Type.STRING: "string",
     Type.BYTES: "bytes",
 }
-_BY_PRIMITIVE: Mapping[str, Type] = {
-    "int": Type.INT32,
-    "long": Type.INT64,
-    "float": Type.FLOAT32,
-    "double": Type.FLOAT64,
-    "boolean": Type.BOOLEAN,
-    "string": Type.STRING,
-    "bytes": Type.BYTES,
-}
+_BY_PRIMITIVE: Mapping[str, Type] = {name: kind for kind, name in _PRIMITIVES.items()}  # the last int is INT32
 _LOGICAL_TYPES: Mapping[str, str] = {DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis"}
 _BY_LOGICAL_TYPE: Mapping[tuple[str, str], Schema] = {
     ("int", "date"): date_schema(),
@@ -266,7 +258,8 @@ class AvroSchemaReader:
         kind = avro["type"]
         if kind == "null":
             raise DataError("Standalone null schemas are not supported by this converter")
-        schema = self._kinds()[kind](avro) if kind in self._kinds() else _primitive(avro, kind)
+        read_kind = self._kinds().get(kind)
+        schema = _primitive(avro, kind) if read_kind is None else read_kind(avro)
         return self._decorated(avro, schema, optional=optional, default=default)
 
     def _kinds(self) -> Mapping[str, Callable[[Mapping[str, Any]], Schema]]:
