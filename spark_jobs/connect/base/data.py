@@ -178,7 +178,7 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """As Java's `Struct.toString`, which the file sink writes."""
+        """As Java's `Struct.toString`, with the values as Python has them: for messages."""
         return "Struct{" + ",".join(f"{name}={value}" for name, value in self.items() if value is not None) + "}"
 
     def items(self) -> Iterator[tuple[str, Any]]:
