@@ -64,9 +64,10 @@ class Connector(ABC):
         return [self.config]
 
     def validate(self, config: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
-        """Return errors by setting, beside those that `definition` finds. May connect to the source.
+        """Return errors by setting that `definition` does not find. May connect to the source.
 
-        The converters of the worker are in `config` if the connector names none.
+        It is called only with settings that `definition` accepts. The converters of the worker are in `config` if the
+        connector names none.
         """
         return {}
 

@@ -348,8 +348,4 @@ class HttpSourceConnector(SourceConnector):
         super().start(config)
 
     def validate(self, config: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
-        try:
-            settings = _SETTINGS.parse(config)
-        except ConfigError:
-            return {}  # which the definition reports
-        return {name: [str(error)] for name, error in _problems(config, settings).items()}
+        return {name: [str(error)] for name, error in _problems(config, _SETTINGS.parse(config)).items()}
