@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from broker.console.response_bodies import bounded_body
+
 SCHEMAS_MAX: Final = 1_000
 RESPONSE_SIZE_MAX: Final = 1 << 20
 TIMEOUT_S: Final = 3.0
@@ -34,12 +36,8 @@ class SchemaRegistry:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
         try:
             async with self._session.get(f"{self._url}/schemas/ids/{schema_id}", allow_redirects=False) as response:
-                body = bytearray()
-                async for piece in response.content.iter_any():
-                    body += piece
-                    if len(body) > RESPONSE_SIZE_MAX:
-                        return None
-                if response.status not in (200, 404):
+                body = await bounded_body(response, RESPONSE_SIZE_MAX)
+                if body is None or response.status not in (200, 404):
                     return None
                 found = json.loads(body) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError):

@@ -15,6 +15,7 @@ import aiohttp
 from yarl import URL
 
 from broker.console.problem import ProblemError
+from broker.console.response_bodies import bounded_body
 
 T = TypeVar("T")
 
@@ -99,18 +100,7 @@ class Workers:
         Raises:
             ProblemError: a worker rejected the request, or no worker responded.
         """
-        reasons = []
-        for worker in self._in_order()[:ASKED_MAX]:
-            try:
-                body = await self._exchange("GET", worker, path, READ_TIMEOUT_S)
-                value = _parsed(body, shaped)
-            except _NoResponseError as error:
-                self._has_not_responded(worker, error)
-                reasons.append(f"{worker}: {error.reason}")
-            else:
-                self._failures.pop(worker, None)
-                return Answer(worker, value)
-        raise _no_worker(reasons)
+        return await self._first_answer("GET", path, READ_TIMEOUT_S, lambda body: _parsed(body, shaped))
 
     async def change(self, method: str, path: str) -> None:
         """Send a request that changes something. One that may have reached a worker is not sent to another.
@@ -118,24 +108,29 @@ class Workers:
         Raises:
             ProblemError: a worker rejected the request, no worker can be reached, or the outcome is unknown.
         """
+        await self._first_answer(method, path, CHANGE_TIMEOUT_S, lambda _: None, is_change=True)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def _first_answer(
+        self, method: str, path: str, timeout_s: float, parsed: Callable[[bytes], T], *, is_change: bool = False
+    ) -> Answer[T]:
         reasons = []
         for worker in self._in_order()[:ASKED_MAX]:
             try:
-                await self._exchange(method, worker, path, CHANGE_TIMEOUT_S)
+                value = parsed(await self._exchange(method, worker, path, timeout_s))
             except _NoResponseError as error:
                 self._has_not_responded(worker, error)
-                if error.was_sent:
+                if is_change and error.was_sent:
                     message = f"{worker}: {error.reason}; whether the change was made is unknown"
                     raise ProblemError(HTTPStatus.GATEWAY_TIMEOUT, message) from None
                 reasons.append(f"{worker}: {error.reason}")
             else:
                 self._failures.pop(worker, None)
-                return
+                return Answer(worker, value)
         raise _no_worker(reasons)
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
 
     async def _exchange(self, method: str, worker: str, path: str, timeout_s: float) -> bytes:
         """Return the body of a successful response. Raises ProblemError and _NoResponseError."""
@@ -146,7 +141,9 @@ class Workers:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S),
             ) as response:
-                body = await _bounded(response)
+                body = await bounded_body(response, RESPONSE_SIZE_MAX)
+                if body is None:
+                    raise _NoResponseError(f"the response has more than {RESPONSE_SIZE_MAX >> 20} MiB")
         except aiohttp.ConnectionTimeoutError:
             raise _NoResponseError(f"no connection within {CONNECT_TIMEOUT_S:.0f} s", was_sent=False) from None
         except TimeoutError:
@@ -184,15 +181,6 @@ class Workers:
 
     def _has_not_responded(self, worker: str, error: _NoResponseError) -> None:
         self._failures[worker] = _Failure(error.reason, self._monotonic_ms())
-
-
-async def _bounded(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > RESPONSE_SIZE_MAX:
-            raise _NoResponseError(f"the response has more than {RESPONSE_SIZE_MAX >> 20} MiB")
-    return bytes(body)
 
 
 def _parsed(body: bytes, shaped: Callable[[Any], T]) -> T:
