@@ -1,7 +1,7 @@
 // Connectors of Kafka Connect: the list, and one connector with its tasks, errors, offsets, and changes if the broker allows them.
 
 import { getJson, mayWrite, path, sendJson } from "./api.js";
-import { dialog, field, fill, h, notice, stat, tag, toast } from "./dom.js";
+import { dialog, field, fill, h, notice, searchInput, stat, tag, toast } from "./dom.js";
 import { count } from "./format.js";
 import { pager, table } from "./table.js";
 
@@ -22,11 +22,7 @@ export function connectorsPage() {
   const query = { search: "", offset: 0 };
   const list = h("div", { class: "card skeleton" });
   const facts = h("div", null);
-  let waiting = 0;
-  const search = h("input", { id: "search", type: "search", placeholder: "Part of a name", autocomplete: "off", input: () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => change({ search: search.value, offset: 0 }), 200);
-  } });
+  const search = searchInput(change);
 
   function change(parts) {
     Object.assign(query, parts);

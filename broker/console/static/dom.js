@@ -79,6 +79,16 @@ export function field(label, control, className = "") {
   return h("label", { class: className }, label, control);
 }
 
+/** Returns an input; `change` gets its text as `search`, and offset 0, when nothing was typed for a while. `props` are further attributes. */
+export function searchInput(change, props) {
+  let waiting = 0;
+  const input = h("input", { id: "search", type: "search", placeholder: "Part of a name", autocomplete: "off", ...props, input: () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => change({ search: input.value, offset: 0 }), 200);
+  } });
+  return input;
+}
+
 export function select(id, options, value) {
   return h("select", { id, name: id }, options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)));
 }

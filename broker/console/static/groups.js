@@ -1,7 +1,7 @@
 // The list of groups.
 
 import { getJson } from "./api.js";
-import { field, fill, h, notice, tag } from "./dom.js";
+import { field, fill, h, notice, searchInput, tag } from "./dom.js";
 import { count } from "./format.js";
 import { pager, table } from "./table.js";
 
@@ -11,11 +11,7 @@ export function groupsPage() {
   const query = { search: "", offset: 0 };
   const list = h("div", { class: "card skeleton" });
   const problems = h("div", null);
-  let waiting = 0;
-  const search = h("input", { id: "search", type: "search", placeholder: "Part of a name", autocomplete: "off", input: () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => change({ search: search.value, offset: 0 }), 200);
-  } });
+  const search = searchInput(change);
 
   function change(parts) {
     Object.assign(query, parts);

@@ -1,7 +1,7 @@
 // The list of topics: searched, sorted and paged by the broker.
 
 import { getJson } from "./api.js";
-import { fill, h, notice, tag } from "./dom.js";
+import { fill, h, notice, searchInput, tag } from "./dom.js";
 import { byteRate, bytes, compact, count, rate } from "./format.js";
 import { pager, save, csv, table } from "./table.js";
 
@@ -12,11 +12,7 @@ export function topicsPage() {
   const list = h("div", { class: "card skeleton" });
   const problems = h("div", null);
   let rows = [];
-  let waiting = 0;
-  const search = h("input", { id: "search", type: "search", placeholder: "Part of a name", autocomplete: "off", maxlength: 249, input: () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => change({ search: search.value, offset: 0 }), 200);
-  } });
+  const search = searchInput(change, { maxlength: 249 });
   const internal = h("input", { id: "internal", type: "checkbox", change: () => change({ internal: internal.checked, offset: 0 }) });
 
   async function change(parts) {
