@@ -16,7 +16,7 @@ from typing import Any
 
 from spark_jobs.connect.base.api import SourceConnector
 from spark_jobs.connect.mirror.checkpoint_task import MirrorCheckpointTask
-from spark_jobs.connect.mirror.cluster import Cluster
+from spark_jobs.connect.mirror.cluster import both_clusters
 from spark_jobs.connect.mirror.connector_settings import (
     CHECKPOINT_DEFINITION,
     CHECKPOINTS_REPLICATION,
@@ -24,8 +24,6 @@ from spark_jobs.connect.mirror.connector_settings import (
     EMITS_SYNCS,
     ENABLED,
     REFRESH_GROUPS,
-    SOURCE,
-    TARGET,
     TASK_GROUPS,
     TASK_INDEX,
     ConnectorSettings,
@@ -57,9 +55,7 @@ class MirrorCheckpointConnector(SourceConnector):
         settings = self._settings = ConnectorSettings(CHECKPOINT_DEFINITION, config)
         if not settings[ENABLED] or settings.interval_s(EMIT_CHECKPOINTS) is None:
             return
-        self._source, self._target = (
-            Cluster(settings.alias(each), settings.admin(each), settings.admin_timeout_ms) for each in (SOURCE, TARGET)
-        )
+        self._source, self._target = both_clusters(settings)
         self._is_started = False
         self._schedule = Schedule(settings.name)
         self._schedule.add(self._create_topic, None, f"creation of {settings.checkpoints_topic}")

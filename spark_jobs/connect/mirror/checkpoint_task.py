@@ -21,12 +21,11 @@ from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.base.records import SourceRecord
 from spark_jobs.connect.mirror import policies
 from spark_jobs.connect.mirror.checkpoints import Checkpoints
-from spark_jobs.connect.mirror.cluster import Cluster, Position
+from spark_jobs.connect.mirror.cluster import Cluster, Position, both_clusters
 from spark_jobs.connect.mirror.connector_settings import (
     CHECKPOINT_DEFINITION,
     EMIT_CHECKPOINTS,
     POLL_TIMEOUT_MS,
-    SOURCE,
     SYNC_GROUPS,
     SYNCS_LOCATION,
     TARGET,
@@ -62,9 +61,7 @@ class MirrorCheckpointTask(SourceTask):
         settings = self._settings = ConnectorSettings(CHECKPOINT_DEFINITION, config)
         self._groups = [group for group in config.get(TASK_GROUPS, "").split(",") if group]
         self._timeout_s = settings[POLL_TIMEOUT_MS] / 1000
-        self._source, self._target = (
-            Cluster(settings.alias(each), settings.admin(each), settings.admin_timeout_ms) for each in (SOURCE, TARGET)
-        )
+        self._source, self._target = both_clusters(settings)
         self._checkpoints = Checkpoints()
         self._store = OffsetSyncStore()
         location = settings[SYNCS_LOCATION]

@@ -50,6 +50,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from spark_jobs.connect.base.errors import ConfigError, ConnectError
+from spark_jobs.connect.mirror.connector_settings import SOURCE, TARGET, ConnectorSettings
 from tools.base.command_line import UnreachableError, UsageError
 from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.bootstrap import parse_bootstrap
@@ -157,11 +158,8 @@ class Cluster:
             ],
             timeout_ms=self._timeout_ms,
         )
-        response = self._call(
-            "create topics",
-            lambda: self._client.call_controller(
-                request, CreateTopicsResponse, lambda found: [each.error_code for each in found.topics]
-            ),
+        response = self._send_to_controller(
+            "create topics", request, CreateTopicsResponse, lambda found: [each.error_code for each in found.topics]
         )
         return _failures((each.name, each.error_code, each.error_message) for each in response.topics)
 
@@ -172,11 +170,11 @@ class Cluster:
             timeout_ms=self._timeout_ms,
             validate_only=False,
         )
-        response = self._call(
+        response = self._send_to_controller(
             "create partitions",
-            lambda: self._client.call_controller(
-                request, CreatePartitionsResponse, lambda found: [each.error_code for each in found.results]
-            ),
+            request,
+            CreatePartitionsResponse,
+            lambda found: [each.error_code for each in found.results],
         )
         return _failures((each.name, each.error_code, each.error_message) for each in response.results)
 
@@ -256,11 +254,8 @@ class Cluster:
                 for each in acls
             ]
         )
-        response = self._call(
-            "create ACLs",
-            lambda: self._client.call_controller(
-                request, CreateAclsResponse, lambda found: [each.error_code for each in found.results]
-            ),
+        response = self._send_to_controller(
+            "create ACLs", request, CreateAclsResponse, lambda found: [each.error_code for each in found.results]
         )
         results = zip(acls, response.results, strict=True)
         return _failures((acl, result.error_code, result.error_message) for acl, result in results)
@@ -281,11 +276,8 @@ class Cluster:
                 for each in acls
             ]
         )
-        response = self._call(
-            "delete ACLs",
-            lambda: self._client.call_controller(
-                request, DeleteAclsResponse, lambda found: [each.error_code for each in found.filter_results]
-            ),
+        response = self._send_to_controller(
+            "delete ACLs", request, DeleteAclsResponse, lambda found: [each.error_code for each in found.filter_results]
         )
         results = zip(acls, response.filter_results, strict=True)
         return _failures((acl, result.error_code, result.error_message) for acl, result in results)
@@ -366,12 +358,25 @@ class Cluster:
     def _send(self, what: str, request: object, response_type: type[T], broker_id: int | None = None) -> T:
         return self._call(what, lambda: self._client.call(request, response_type, broker_id=broker_id))
 
+    def _send_to_controller(
+        self, what: str, request: object, response_type: type[T], codes: Callable[[T], Iterable[int]]
+    ) -> T:
+        return self._call(what, lambda: self._client.call_controller(request, response_type, codes))
+
     def _call(self, what: str, call: Callable[[], T]) -> T:
         """Raises ConnectError, which names what the cluster does not do."""
         try:
             return call()
         except (OSError, KafkaError, CallTimedOut, UnreachableError) as error:
             raise ConnectError(f"cluster {self.alias} does not {what}: {error}") from error
+
+
+def both_clusters(settings: ConnectorSettings) -> tuple[Cluster, Cluster]:
+    """Return the source and the target of a connector or task. Raises ConfigError."""
+    source, target = (
+        Cluster(settings.alias(each), settings.admin(each), settings.admin_timeout_ms) for each in (SOURCE, TARGET)
+    )
+    return source, target
 
 
 def _batches(names: Sequence[str]) -> Iterator[Sequence[str]]:

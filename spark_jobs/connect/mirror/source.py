@@ -14,7 +14,7 @@ from typing import Any, Final
 from base.topic_partition import partition_name
 from spark_jobs.connect.base.api import SourceConnector
 from spark_jobs.connect.base.errors import ConfigError
-from spark_jobs.connect.mirror.cluster import Cluster
+from spark_jobs.connect.mirror.cluster import both_clusters
 from spark_jobs.connect.mirror.connector_settings import (
     EMITS_SYNCS,
     ENABLED,
@@ -25,7 +25,6 @@ from spark_jobs.connect.mirror.connector_settings import (
     SYNC_CONFIGS,
     SYNCS_LOCATION,
     SYNCS_REPLICATION,
-    TARGET,
     TASK_INDEX,
     TASK_PARTITIONS,
     ConnectorSettings,
@@ -60,9 +59,7 @@ class MirrorSourceConnector(SourceConnector):
         settings = ConnectorSettings(SOURCE_DEFINITION, config)
         if not settings[ENABLED]:
             return
-        self._source, self._target = (
-            Cluster(settings.alias(each), settings.admin(each), settings.admin_timeout_ms) for each in (SOURCE, TARGET)
-        )
+        self._source, self._target = both_clusters(settings)
         self._topics = TargetTopics(settings, self._source, self._target)
         self._is_started = False
         schedule = self._schedule = Schedule(settings.name)
