@@ -17,31 +17,28 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.support.apache_kafka import LOGGING, ApacheKafkaProcess, file_connectors_jar, jars, mirror_maker_jars
+from tests.support.apache_kafka import (
+    ApacheKafkaProcess,
+    file_connectors_jar,
+    jars,
+    kafka_java_command,
+    mirror_maker_jars,
+)
 from tests.support.broker import BrokerProcess
 from tests.support.cluster import Broker, NewBroker
-from tests.support.java import java_command
 from tests.support.zookeeper import ZooKeeperProcess
 
+_JVM_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
 # The options of kafka-server-start.sh; the explicit collector, G1, is the default there too.
-KAFKA_JVM_OPTIONS = (
-    "-Xms1g",
-    "-Xmx1g",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-)
+KAFKA_JVM_OPTIONS = ("-Xms1g", "-Xmx1g", *_JVM_OPTIONS)
 # Those of kafka-run-class.sh, with which it starts all programs.
-_PROGRAM_JVM_OPTIONS = (
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-XX:MaxInlineLevel=15",
-)
+_PROGRAM_JVM_OPTIONS = (*_JVM_OPTIONS, "-XX:MaxInlineLevel=15")
 MILENA = "milena"
 KAFKA = "kafka"
 TITLES: Mapping[str, str] = {MILENA: "Milena", KAFKA: "Kafka"}
@@ -61,8 +58,7 @@ def program_command(name: str, program: Program, arguments: Sequence[str]) -> li
         return [sys.executable, "-P", "-m", "milena_broker", _MODULES[program], *arguments]
     jvm = _JAVA_PROGRAMS[program]
     options = (*jvm.heap, *_PROGRAM_JVM_OPTIONS)
-    properties = {"log4j.configuration": LOGGING.as_uri(), "log.level": "WARN", "java.awt.headless": "true"}
-    return java_command([jvm.folder() / "*"], jvm.main, arguments, options=options, properties=properties)
+    return kafka_java_command([jvm.folder() / "*"], jvm.main, arguments, options=options, log_level="WARN")
 
 
 def plugin_path(name: str) -> str:

@@ -107,7 +107,7 @@ def file_connectors_jar() -> Path:
 def mirror_maker_command(*arguments: str) -> list[str]:
     """The command line of `connect-mirror-maker`."""
     main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    return _command([mirror_maker_jars() / "*"], main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+    return kafka_java_command([mirror_maker_jars() / "*"], main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
 def mirror_client_command(source: Path, *arguments: str) -> list[str]:
@@ -135,17 +135,17 @@ def streams_command(version: str, source: Path, *further_sources: Path) -> list[
             return status, complaints
 
         classes = [compiled(each, libraries, folder, javac) for each in (source, *further_sources)]
-    return _command([libraries / "*", *classes], source.stem, (), options=TOOL_JVM_OPTIONS, log_level="WARN")
+    return kafka_java_command([libraries / "*", *classes], source.stem, (), options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
 def _program_command(libraries: Path, source: Path, arguments: Sequence[str]) -> list[str]:
     classpath = [libraries / "*", compiled(source, libraries, libraries.with_name("classes"))]
-    return _command(classpath, source.stem, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+    return kafka_java_command(classpath, source.stem, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
 def tool_command(main: str, *arguments: str) -> list[str]:
     """The command line of one of Kafka's own tools, for a JVM of its own."""
-    return _command([jars() / "*"], main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
+    return kafka_java_command([jars() / "*"], main, arguments, options=TOOL_JVM_OPTIONS, log_level="WARN")
 
 
 class JavaPrograms:
@@ -199,9 +199,10 @@ def _properties(*, log_level: str) -> dict[str, str]:
     return {"log4j.configuration": LOGGING.as_uri(), "log.level": log_level, "java.awt.headless": "true"}
 
 
-def _command(
+def kafka_java_command(
     classpath: Sequence[Path], main: str, arguments: Sequence[str], *, options: Sequence[str], log_level: str
 ) -> list[str]:
+    """Return the command line of a program of Kafka, which logs to standard error."""
     return java_command(classpath, main, arguments, options=options, properties=_properties(log_level=log_level))
 
 
@@ -246,7 +247,7 @@ class ApacheKafkaProcess(ServerProcess):
 
         super().__init__(
             f"Apache Kafka {broker_id}",
-            _command([jars() / "*"], "kafka.Kafka", [str(settings)], options=options, log_level=log_level),
+            kafka_java_command([jars() / "*"], "kafka.Kafka", [str(settings)], options=options, log_level=log_level),
             folder / "kafka.log",
             lambda port: is_serving(port, broker_count),
             settings=settings,
