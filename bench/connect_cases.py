@@ -30,6 +30,7 @@ from bench.servers import Program, plugin_path, program_command
 from bench.subject import closing_all, now_ms
 from protocol.records.builder import RecordData, build_batch
 from tests.support.broker import ROOT, BrokerProcess
+from tests.support.connect_workers import MIRROR_REPLICATION
 from tests.support.processes import ServerProcess
 
 RECORDS = 1_000_000
@@ -46,15 +47,13 @@ REST_TIMEOUT_S = 5.0
 
 TEXT = "org.apache.kafka.connect.storage.StringConverter"
 JSON = "org.apache.kafka.connect.json.JsonConverter"
-INTERNAL_TOPICS = ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic.", "offset.storage.",
-                   "status.storage.", "config.storage.")  # fmt: skip
 
 Settings = Mapping[str, str]
 
 
 def start(name: str, folder: Path, scale: Scale) -> Values:
     """Start a worker without connectors, and then one with a file source on its command line, on new folders."""
-    with _broker(folder) as broker:
+    with BrokerProcess(folder / "broker") as broker:
         create_topic(broker.port, TOPIC)
         machine.settle()
         begin = time.perf_counter()
@@ -75,7 +74,7 @@ def file_source(name: str, folder: Path, scale: Scale, *, converter: str) -> Val
     blocks = _blocks(scale)
     with (folder / "source").open("wb") as file:
         file.writelines(repeat(_file_block(), blocks))
-    with _broker(folder) as broker:
+    with BrokerProcess(folder / "broker") as broker:
         create_topic(broker.port, TOPIC)
         worker = _worker(name, folder, broker, converter, _file_source(folder / "source"))
         return _copied(worker, lambda: end_offset(broker.port, TOPIC), blocks * BLOCK_RECORDS)
@@ -83,7 +82,7 @@ def file_source(name: str, folder: Path, scale: Scale, *, converter: str) -> Val
 
 def file_sink(name: str, folder: Path, scale: Scale, *, converter: str) -> Values:
     """Measure a file sink, whose file has exactly the lines of the topic at the end."""
-    with _broker(folder) as broker:
+    with BrokerProcess(folder / "broker") as broker:
         blocks = _fill(broker.port, [_stored(line, converter) for line in _lines(LINE_SIZE)], _blocks(scale))
         file = folder / "sink"
         connector = {
@@ -132,7 +131,7 @@ def connect_mirror_maker(name: str, folder: Path, scale: Scale) -> Values:
             "a->b.topics": TOPIC,
             "b->a.enabled": "false",
             "emit.heartbeats.enabled": "false",
-            **{f"{topic}replication.factor": "1" for topic in INTERNAL_TOPICS},
+            **MIRROR_REPLICATION,
         }
         program = _program(name, Program.CONNECT_MIRROR_MAKER, folder, settings, lambda file: [file])
         return _copied(program, lambda: end_offset(target.port, MIRRORED_TOPIC), count)
@@ -184,15 +183,9 @@ def _spawned(program: ServerProcess) -> Iterator[None]:
 
 
 @contextmanager
-def _broker(folder: Path, name: str = "broker") -> Iterator[BrokerProcess]:
-    with BrokerProcess(folder / name) as broker:
-        yield broker
-
-
-@contextmanager
 def _two_brokers(folder: Path, scale: Scale) -> Iterator[tuple[BrokerProcess, BrokerProcess, int]]:
     """Yield a broker with a filled topic, an empty broker, and the number of records."""
-    with _broker(folder, "source") as source, _broker(folder, "target") as target:
+    with BrokerProcess(folder / "source") as source, BrokerProcess(folder / "target") as target:
         yield source, target, _fill(source.port, _lines(RECORD_SIZE), _blocks(scale)) * BLOCK_RECORDS
 
 

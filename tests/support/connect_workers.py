@@ -23,6 +23,12 @@ from tests.support.waiting import wait_until
 REQUEST_TIMEOUT_S = 30.0
 STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 TOPICS = ("config", "offset", "status")
+MIRROR_REPLICATION: Mapping[str, str] = {
+    f"{topics}replication.factor": "1"
+    for topics in ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic.", "offset.storage.",
+                   "status.storage.", "config.storage.")
+}  # fmt: skip
+"""Settings of a MirrorMaker, with its workers, that creates topics at a single broker."""
 
 
 class Response(NamedTuple):

@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.spark_jobs.connect.mirror.flows import stored
+from tests.support.broker import ROOT
+from tests.support.connect_workers import MIRROR_REPLICATION
 
-ROOT = Path(__file__).resolve().parents[4]
 STOP_TIMEOUT_S = 30.0
 COMMAND = (sys.executable, "-P", "-m", "spark_jobs.connect.cli.mirror_maker")
 
 
 def two_clusters(source: str, target: str, **settings: object) -> dict[str, str]:
     """Return the settings of a file with the clusters A and B; `settings` have underscores for dots."""
-    topics = ("", "checkpoints.topic.", "heartbeats.topic.", "offset-syncs.topic.", "offset.storage.",
-              "status.storage.", "config.storage.")  # fmt: skip
     return {
         "clusters": "A, B",
         "A.bootstrap.servers": source,
@@ -36,7 +35,7 @@ def two_clusters(source: str, target: str, **settings: object) -> dict[str, str]
         "consumer.poll.timeout.ms": "100",
         "offset.storage.partitions": "1",
         "status.storage.partitions": "1",
-        **{f"{topic}replication.factor": "1" for topic in topics},
+        **MIRROR_REPLICATION,
         **{key.replace("_", "."): str(value) for key, value in settings.items()},
     }
 
