@@ -12,13 +12,7 @@ from base.topic_partition import TopicPartition
 from spark_jobs.connect.base.definitions import Definition
 from spark_jobs.connect.mirror import policies
 from spark_jobs.connect.mirror.cluster import Cluster, Position
-from spark_jobs.connect.mirror.connector_settings import (
-    BASE,
-    SOURCE_ALIAS,
-    TARGET,
-    ConnectorSettings,
-    is_of_cluster,
-)
+from spark_jobs.connect.mirror.connector_settings import BASE, TARGET, ConnectorSettings, is_of_cluster
 from spark_jobs.connect.mirror.formats import Checkpoint
 from spark_jobs.connect.mirror.topic_reader import TopicReader
 
@@ -33,7 +27,7 @@ class MirrorClient:
     def __init__(self, settings: Mapping[str, str]) -> None:
         """`settings` are those of a client, with Java's names, and those of the replication policy."""
         prefixed = {f"target.cluster.{key}" if is_of_cluster(key) else key: value for key, value in settings.items()}
-        self._settings = ConnectorSettings(_DEFINITION, {SOURCE_ALIAS: "source", **prefixed})
+        self._settings = ConnectorSettings(_DEFINITION, {policies.SOURCE_ALIAS: "source", **prefixed})
         self._policy = policies.replication_policy(settings)
         self._cluster = Cluster(_ROLE, self._settings.admin(TARGET), self._settings.admin_timeout_ms)
 

@@ -38,7 +38,6 @@ SOURCE: Final = "source"
 TARGET: Final = "target"
 
 ENABLED: Final = "enabled"
-SOURCE_ALIAS: Final = "source.cluster.alias"
 TARGET_ALIAS: Final = "target.cluster.alias"
 ADMIN_TIMEOUT_MS: Final = "admin.timeout.ms"
 POLL_TIMEOUT_MS: Final = "consumer.poll.timeout.ms"
@@ -134,7 +133,7 @@ _POLL_TIMEOUT: Final = Setting(
 BASE: Final = Definition(
     [
         _switch(ENABLED, True, "Whether to mirror from the source to the target."),
-        Setting(SOURCE_ALIAS, Kind.STRING, REQUIRED, Importance.HIGH, "The alias of the source."),
+        Setting(policies.SOURCE_ALIAS, Kind.STRING, REQUIRED, Importance.HIGH, "The alias of the source."),
         Setting(TARGET_ALIAS, Kind.STRING, "target", Importance.HIGH, "The alias of the target."),
         Setting(
             ADMIN_TIMEOUT_MS, Kind.LONG, 60_000, Importance.LOW,
@@ -225,7 +224,7 @@ class ConnectorSettings:
         self.config = _under_new_names(config)
         self._values = definition.parse(self.config)
         self.name = self.config.get("name", "mirror")
-        self.source_alias: str = self._values[SOURCE_ALIAS]
+        self.source_alias: str = self._values[policies.SOURCE_ALIAS]
         self.target_alias: str = self._values[TARGET_ALIAS]
         self.policy = policies.replication_policy(self.config)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from base import properties
+from base.config_providers import PROVIDERS
 from spark_jobs.connect.base.connector_settings import SOURCE_SETTINGS
 from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, not_empty, parse
 from spark_jobs.connect.base.errors import ConfigError
@@ -28,18 +29,17 @@ from spark_jobs.connect.mirror.connector_settings import (
     ENABLED,
     HEARTBEAT_DEFINITION,
     OLD_NAMES,
-    SOURCE_ALIAS,
     SOURCE_DEFINITION,
     TARGET_ALIAS,
     entries_with_prefix,
     is_of_cluster,
 )
+from spark_jobs.connect.mirror.policies import SOURCE_ALIAS
 
 logger = logging.getLogger("org.apache.kafka.connect.mirror.MirrorMakerConfig")
 
 CLUSTERS: Final = "clusters"
 INTERNAL_REST: Final = "dedicated.mode.enable.internal.rest"
-PROVIDERS: Final = "config.providers"
 
 CONNECTORS: Mapping[str, Definition] = {
     "MirrorSourceConnector": SOURCE_DEFINITION,
