@@ -67,7 +67,6 @@ class Setting:
     order: int = -1
     width: str = "NONE"
     display_name: str | None = None
-    dependents: Sequence[str] = ()
     recommended: Callable[[Mapping[str, str]], Sequence[Any]] | None = None
     """Returns the values to choose from, by the other settings as given."""
 
@@ -90,10 +89,6 @@ class Problems:
 
     values: Mapping[str, Any]
     errors: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.errors.values()))
 
 
 class Definition:

@@ -13,7 +13,6 @@ import hashlib
 import hmac
 import http.client
 import json
-import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -32,14 +31,6 @@ ALGORITHMS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-class RefusedError(ConnectError):
-    """Another worker has refused a request, with this HTTP status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 def signature(key: SessionKey, body: bytes) -> str:
     """Return the signature of a request's body. Raises ConnectError for an algorithm that is not supported."""
     if key.algorithm not in ALGORITHMS:
@@ -53,20 +44,18 @@ def is_signed(key: SessionKey, body: bytes, headers: Mapping[str, str]) -> bool:
     return headers.get(ALGORITHM) == key.algorithm and hmac.compare_digest(given, signature(key, body).encode())
 
 
-def send_internal(url: str, method: str, path: str, content: Any, key: SessionKey | None, tls: Any = None) -> None:
-    """Send what only workers send. Raises RefusedError, and ConnectError if the worker is not reached."""
+def send_internal(url: str, method: str, path: str, content: Any, key: SessionKey | None) -> None:
+    """Send what only workers send. Raises ConnectError if the worker refuses it or is not reached."""
     body = json.dumps(content).encode()
     headers = {"Content-Type": "application/json"}
     if key is not None:
         headers |= {SIGNATURE: signature(key, body), ALGORITHM: key.algorithm}
-    status, text = send(url, method, path, body, headers, tls)
+    status, text = send(url, method, path, body, headers)
     if status >= 300:
-        raise RefusedError(status, f"{method} {url.rstrip('/')}{path}: {status} {text[:500].decode(errors='replace')}")
+        raise ConnectError(f"{method} {url.rstrip('/')}{path}: {status} {text[:500].decode(errors='replace')}")
 
 
-def send(
-    url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str], tls: ssl.SSLContext | None = None
-) -> tuple[int, bytes]:
+def send(url: str, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
     """Return status and body of the response. Raises ConnectError if the worker is not reached."""
     parts = urlsplit(url)
     try:
@@ -75,7 +64,7 @@ def send(
         raise ConnectError(f"the address {url} of a worker is invalid: {error}") from error
     host = parts.hostname or ""
     if parts.scheme == "https":
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=tls)
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S)
     else:
         connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:

@@ -228,7 +228,7 @@ def described(setting: Setting) -> dict[str, Any]:
         "group": setting.group,
         "width": setting.width,
         "display_name": setting.display_name or setting.name,
-        "dependents": list(setting.dependents),
+        "dependents": [],
         "order": setting.order,
         "order_in_group": setting.order,
     }

@@ -33,7 +33,6 @@ _OLD_NAMES: Mapping[str, str] = {"schema.enable": "schemas.enable"}
 class Step(NamedTuple):
     """A transform with the records that it applies to: all, or those whose test by `predicate` is `expected`."""
 
-    name: str
     transformation: Transformation
     predicate: Predicate | None
     expected: bool
@@ -85,13 +84,12 @@ def build_steps(config: Mapping[str, str], plugins: Plugins) -> list[Step]:
     """Return the transforms of a connector, in order. Raises ConfigError."""
     predicates = {name: _configured(plugins.predicate, *each) for name, each in _named(config, PREDICATES)}
     steps = []
-    for name, (prefix, settings) in _named(config, TRANSFORMS):
+    for _, (prefix, settings) in _named(config, TRANSFORMS):
         wanted, negated = settings.pop(PREDICATE, None), settings.pop(NEGATE, "false")
         if wanted is not None and wanted not in predicates:
             raise ConfigError(f"{prefix}{PREDICATE} names {wanted}, which is not one of {PREDICATES}")
         steps.append(
             Step(
-                name,
                 _configured(plugins.transformation, prefix, settings),
                 None if wanted is None else predicates[wanted],
                 not parse(f"{prefix}{NEGATE}", Kind.BOOLEAN, negated),
