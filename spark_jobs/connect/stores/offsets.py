@@ -116,14 +116,30 @@ def _canonical(connector: str, partition: Partition) -> str:
     return json.dumps([connector, partition], sort_keys=True, separators=(",", ":"))
 
 
-class FileOffsets:
+class _Stored:
+    """What both stores have in common: a table."""
+
+    def __init__(self) -> None:
+        self._table = OffsetTable()
+
+    def offset(self, connector: str, partition: Partition) -> Offset | None:
+        return self._table.offset(connector, partition)
+
+    def all_of(self, connector: str) -> list[tuple[Partition, Offset]]:
+        return self._table.all_of(connector)
+
+    def messages(self, connector: str, offsets: Offsets) -> list[tuple[bytes, bytes | None]]:
+        return self._table.messages(connector, offsets)
+
+
+class FileOffsets(_Stored):
     """The file of a standalone worker, replaced as a whole each time."""
 
     topic = None
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = path
-        self._table = OffsetTable()
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -141,15 +157,6 @@ class FileOffsets:
 
     def refresh(self) -> None: ...
 
-    def offset(self, connector: str, partition: Partition) -> Offset | None:
-        return self._table.offset(connector, partition)
-
-    def all_of(self, connector: str) -> list[tuple[Partition, Offset]]:
-        return self._table.all_of(connector)
-
-    def messages(self, connector: str, offsets: Offsets) -> list[tuple[bytes, bytes | None]]:
-        return self._table.messages(connector, offsets)
-
     def store(self, connector: str, offsets: Offsets, timeout_s: float) -> bool:
         with self._lock:
             messages = self.messages(connector, offsets)
@@ -164,11 +171,11 @@ class FileOffsets:
         return True
 
 
-class TopicOffsets:
+class TopicOffsets(_Stored):
     """The topic of a group of workers."""
 
     def __init__(self, new_log: Callable[[Callable[[bytes | None, bytes | None, int], None]], TopicLog]) -> None:
-        self._table = OffsetTable()
+        super().__init__()
         self._log = new_log(lambda key, value, _offset: self._table.read(key, value))
 
     @property
@@ -183,15 +190,6 @@ class TopicOffsets:
 
     def refresh(self) -> None:
         self._log.read_to_end()
-
-    def offset(self, connector: str, partition: Partition) -> Offset | None:
-        return self._table.offset(connector, partition)
-
-    def all_of(self, connector: str) -> list[tuple[Partition, Offset]]:
-        return self._table.all_of(connector)
-
-    def messages(self, connector: str, offsets: Offsets) -> list[tuple[bytes, bytes | None]]:
-        return self._table.messages(connector, offsets)
 
     def store(self, connector: str, offsets: Offsets, timeout_s: float) -> bool:
         sent = [self._log.write(key, value) for key, value in self.messages(connector, offsets)]
