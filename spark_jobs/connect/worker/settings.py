@@ -142,8 +142,6 @@ _PREFIXES: Final = (
     "reconnect.", "retry.", "request.timeout.ms", "metadata.", "connections.max.idle.ms", "client.dns.lookup",
 )  # fmt: skip
 
-SECRET_WORDS: Final = ("password", "secret", "jaas", "token", "credential", "passwd")
-
 
 class WorkerSettings:
     """The settings of one worker, given and parsed."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import traceback
 from abc import ABC, abstractmethod
 from typing import Final
@@ -108,7 +107,3 @@ class RunningTask(ABC):
             self.report(State.FAILED, failure)
         else:
             self.report(State.UNASSIGNED)
-
-
-def now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
