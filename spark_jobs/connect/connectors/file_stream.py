@@ -37,13 +37,13 @@ from spark_jobs.connect.base.definitions import (
 )
 from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.base.records import SinkRecord, SourceRecord
+from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.connectors.line_readers import FileTail, LineReader, StandardInput
 from spark_jobs.connect.connectors.sink_file import Flushed, SinkFile, load_flushed, store_flushed
 from spark_jobs.connect.converters.java_text import to_string
 
 _LOG = logging.getLogger(__name__)
 _IDLE_S = 0.2
-_VERSION = "3.9.1"
 _FILENAME = "filename"
 _POSITION = "position"
 
@@ -95,7 +95,7 @@ _SINK: Final = Definition(
 
 
 class FileStreamSourceTask(SourceTask):
-    version = _VERSION
+    version = KAFKA_VERSION
     definition: ClassVar[Definition] = _SOURCE
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class FileStreamSourceTask(SourceTask):
 class FileStreamSourceConnector(SourceConnector):
     """Sends each line of a file, and those that are appended later."""
 
-    version = _VERSION
+    version = KAFKA_VERSION
     definition: ClassVar[Definition] = _SOURCE
     task = FileStreamSourceTask
 
@@ -184,7 +184,7 @@ def _check_offset(source_partition: Mapping[str, Any] | None, source_offset: Map
 
 
 class FileStreamSinkTask(SinkTask):
-    version = _VERSION
+    version = KAFKA_VERSION
     definition: ClassVar[Definition] = _SINK
 
     def __init__(self) -> None:
@@ -231,7 +231,7 @@ class FileStreamSinkTask(SinkTask):
 class FileStreamSinkConnector(SinkConnector):
     """Appends the value of each record to a file, as a line."""
 
-    version = _VERSION
+    version = KAFKA_VERSION
     definition: ClassVar[Definition] = _SINK
     task = FileStreamSinkTask
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from spark_jobs.connect.base.api import SourceConnector
+from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.mirror.checkpoint_task import MirrorCheckpointTask
 from spark_jobs.connect.mirror.cluster import both_clusters
 from spark_jobs.connect.mirror.connector_settings import (
@@ -30,7 +31,6 @@ from spark_jobs.connect.mirror.connector_settings import (
 )
 from spark_jobs.connect.mirror.offsets import check_offset, require_index, require_text
 from spark_jobs.connect.mirror.schedule import Schedule
-from spark_jobs.connect.mirror.versions import VERSION
 
 logger = logging.getLogger("org.apache.kafka.connect.mirror.MirrorCheckpointConnector")
 
@@ -43,7 +43,7 @@ _NEEDED: Mapping[str, str] = {
 class MirrorCheckpointConnector(SourceConnector):
     """Mirrors the positions of the groups of one flow."""
 
-    version = VERSION
+    version = KAFKA_VERSION
     definition = CHECKPOINT_DEFINITION
     task = MirrorCheckpointTask
 

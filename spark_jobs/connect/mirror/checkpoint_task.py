@@ -19,6 +19,7 @@ from spark_jobs.connect.base.api import SourceTask
 from spark_jobs.connect.base.data import BYTES
 from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.base.records import SourceRecord
+from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.mirror import policies
 from spark_jobs.connect.mirror.checkpoints import Checkpoints
 from spark_jobs.connect.mirror.cluster import Cluster, Position, both_clusters
@@ -36,7 +37,6 @@ from spark_jobs.connect.mirror.formats import Checkpoint, OffsetSync
 from spark_jobs.connect.mirror.offset_syncs import OffsetSyncStore
 from spark_jobs.connect.mirror.offsets import OFFSET_KEY
 from spark_jobs.connect.mirror.topic_reader import TopicReader
-from spark_jobs.connect.mirror.versions import VERSION
 
 logger = logging.getLogger("org.apache.kafka.connect.mirror.MirrorCheckpointTask")
 
@@ -50,7 +50,7 @@ _CHECKPOINTS_ROLE: Final = "checkpoints-target-consumer"
 class MirrorCheckpointTask(SourceTask):
     """Translates the positions of the groups in `task.assigned.groups`."""
 
-    version = VERSION
+    version = KAFKA_VERSION
 
     def __init__(self) -> None:
         self._is_stopping = threading.Event()

@@ -14,6 +14,7 @@ from typing import Any
 from spark_jobs.connect.base.api import SourceConnector, SourceTask
 from spark_jobs.connect.base.data import BYTES
 from spark_jobs.connect.base.records import SourceRecord
+from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.mirror.cluster import Cluster
 from spark_jobs.connect.mirror.connector_settings import (
     EMIT_HEARTBEATS,
@@ -26,13 +27,12 @@ from spark_jobs.connect.mirror.formats import Heartbeat
 from spark_jobs.connect.mirror.offsets import OFFSET_KEY, check_offset, require_text
 from spark_jobs.connect.mirror.policies import HEARTBEATS
 from spark_jobs.connect.mirror.schedule import Schedule
-from spark_jobs.connect.mirror.versions import VERSION
 
 
 class MirrorHeartbeatTask(SourceTask):
     """Sends a heartbeat at each interval."""
 
-    version = VERSION
+    version = KAFKA_VERSION
 
     def __init__(self) -> None:
         self._is_stopping = threading.Event()
@@ -61,7 +61,7 @@ class MirrorHeartbeatTask(SourceTask):
 class MirrorHeartbeatConnector(SourceConnector):
     """Has one task. It runs whether or not the flow is enabled: the flow back may be, and mirrors the heartbeats."""
 
-    version = VERSION
+    version = KAFKA_VERSION
     definition = HEARTBEAT_DEFINITION
     task = MirrorHeartbeatTask
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from base.topic_partition import partition_name
 from spark_jobs.connect.base.api import SourceConnector
 from spark_jobs.connect.base.errors import ConfigError
+from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.mirror.cluster import both_clusters
 from spark_jobs.connect.mirror.connector_settings import (
     EMITS_SYNCS,
@@ -33,7 +34,6 @@ from spark_jobs.connect.mirror.offsets import check_offset, require_index, requi
 from spark_jobs.connect.mirror.schedule import Schedule
 from spark_jobs.connect.mirror.source_task import CONSUMER_ROLE, MirrorSourceTask
 from spark_jobs.connect.mirror.target_topics import TargetTopics
-from spark_jobs.connect.mirror.versions import VERSION
 
 EXACTLY_ONCE: Final = "exactly.once.support"
 READ_COMMITTED: Final = "read_committed"
@@ -47,7 +47,7 @@ _OF_SYNCS: Final = ("offset-syncs-", "offset-syncs.topic.")
 class MirrorSourceConnector(SourceConnector):
     """Mirrors the topics of one flow."""
 
-    version = VERSION
+    version = KAFKA_VERSION
     definition = SOURCE_DEFINITION
     task = MirrorSourceTask
 

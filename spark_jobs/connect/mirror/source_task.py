@@ -21,6 +21,7 @@ from spark_jobs.connect.base.api import SourceTask
 from spark_jobs.connect.base.data import OPTIONAL_BYTES
 from spark_jobs.connect.base.errors import ConfigError, ConnectError
 from spark_jobs.connect.base.records import Headers, SourceRecord
+from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.mirror.connector_settings import (
     EMITS_SYNCS,
     OFFSET_LAG_MAX,
@@ -33,7 +34,6 @@ from spark_jobs.connect.mirror.connector_settings import (
 )
 from spark_jobs.connect.mirror.offset_syncs import OffsetSyncQueue
 from spark_jobs.connect.mirror.offsets import OFFSET_KEY
-from spark_jobs.connect.mirror.versions import VERSION
 from tools.client import client_library as library
 
 logger = logging.getLogger("org.apache.kafka.connect.mirror.MirrorSourceTask")
@@ -64,7 +64,7 @@ class _Part(NamedTuple):
 class MirrorSourceTask(SourceTask):
     """Copies the records of the partitions in `task.assigned.partitions`."""
 
-    version = VERSION
+    version = KAFKA_VERSION
 
     def __init__(self) -> None:
         self._is_stopping = threading.Event()

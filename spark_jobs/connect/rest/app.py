@@ -24,6 +24,7 @@ from spark_jobs.connect.base.connector_settings import CONNECTOR_CLASS, NAME
 from spark_jobs.connect.base.definitions import Kind, parse
 from spark_jobs.connect.base.errors import AlreadyExistsError, ConfigError, ConnectError, NotFoundError
 from spark_jobs.connect.base.states import TargetState, TaskId
+from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.herders import forwarding, loggers
 from spark_jobs.connect.herders.herder import Herder, NotLeaderError, NotOwnerError
 from spark_jobs.connect.herders.offset_changes import OffsetChanges, parse_changes
@@ -36,7 +37,6 @@ logger = logging.getLogger("org.apache.kafka.connect.runtime.rest.RestServer")
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-KAFKA_VERSION: Final = "3.9.1"
 BODY_MAX: Final = 4 << 20
 TIMEOUT_S: Final = 90.0
 HEALTH_TIMEOUT_S: Final = 10.0
