@@ -42,10 +42,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton.delivery import start_batch_query
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.formats.schemas import is_json_object, value_text
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters, positive, properties_file, web_url
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
-from spark_jobs.skeleton.schemas import is_json_object, value_text
 
 _ID_SIZE_MAX = 512  # bytes, of Elasticsearch and OpenSearch
 _TIMEOUT_S = 60

@@ -23,10 +23,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
 from spark_jobs.skeleton.delivery import RECORD_ID, header, record_id, start_topic_query
+from spark_jobs.skeleton.formats.schemas import is_json_object, value_text
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
-from spark_jobs.skeleton.schemas import is_json_object, value_text
 
 _PROFILE, _CLICK = 0, 1  # in this order at equal times
 _COLUMNS = ("user", "kind", "text", "record_id", "time_ms", "partition", "offset")

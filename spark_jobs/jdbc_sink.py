@@ -39,10 +39,10 @@ from spark_jobs.skeleton.database import (
 )
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.formats.schemas import value_text
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import EARLIEST, JobParameters, checked, is_sql_name
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
-from spark_jobs.skeleton.schemas import value_text
 from spark_jobs.skeleton.table_columns import missing_columns
 
 _LOG = logging.getLogger(__name__)

@@ -30,6 +30,7 @@ from spark_jobs.skeleton.database import Database, add_database_flags, key_colum
 from spark_jobs.skeleton.delivery import RECORD_ID, header
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.formats.schemas import envelope
 from spark_jobs.skeleton.parameters import (
     add_session_settings,
     checked,
@@ -39,7 +40,6 @@ from spark_jobs.skeleton.parameters import (
     session_settings,
 )
 from spark_jobs.skeleton.programs import prepare_topics, run_program, stop_request
-from spark_jobs.skeleton.schemas import envelope
 from spark_jobs.skeleton.session import spark_session
 from spark_jobs.skeleton.topics import TopicSpec
 

@@ -18,10 +18,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton.delivery import record_id_headers, same_partition, start_topic_query
+from spark_jobs.skeleton.formats.schemas import encode, read_schema, value_text
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters, web_url
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
-from spark_jobs.skeleton.schemas import encode, read_schema, value_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

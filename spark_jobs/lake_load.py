@@ -23,8 +23,8 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from spark_jobs.skeleton.delivery import refuse_foreign_output
+from spark_jobs.skeleton.formats.json_schemas import columns_rule, declared_schema, pinned_schema, refuse_pinned
 from spark_jobs.skeleton.job import Job
-from spark_jobs.skeleton.json_schemas import columns_rule, declared_schema, pinned_schema, refuse_pinned
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.records import read_input, read_stream, start_dead_letters
 

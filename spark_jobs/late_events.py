@@ -27,11 +27,11 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, St
 
 from spark_jobs.skeleton.delivery import start_topic_query
 from spark_jobs.skeleton.event_time import event_time, iso
+from spark_jobs.skeleton.formats.schemas import value_text
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, interval, interval_ms
 from spark_jobs.skeleton.pictures import Picture, Values, time_of
 from spark_jobs.skeleton.records import InputRule, read_input, start_dead_letters
-from spark_jobs.skeleton.schemas import value_text
 
 _OUTPUT = "topic string, key string, value string"
 

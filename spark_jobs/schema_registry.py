@@ -19,7 +19,7 @@ import fastavro
 from aiohttp import web
 
 from base.replaced_file import replace_file
-from spark_jobs.skeleton.avro_compatibility import problems
+from spark_jobs.skeleton.formats.avro_compatibility import problems
 from spark_jobs.skeleton.parameters import address, bare_parser
 
 LEVELS = ("NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")

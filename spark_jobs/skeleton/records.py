@@ -15,8 +15,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton.delivery import header, headers_with, start_topic_query
 from spark_jobs.skeleton.event_time import event_time
+from spark_jobs.skeleton.formats.schemas import value_text
 from spark_jobs.skeleton.parameters import JobParameters
-from spark_jobs.skeleton.schemas import value_text
 
 PLACE = ("topic", "partition", "offset")
 DEAD_LETTERS = "dead-letters"

@@ -7,7 +7,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from spark_jobs.skeleton.avro_compatibility import problems
+from spark_jobs.skeleton.formats.avro_compatibility import problems
 
 
 def record(*fields: dict[str, Any], name: str = "R") -> dict[str, Any]:

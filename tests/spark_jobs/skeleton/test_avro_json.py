@@ -12,8 +12,8 @@ from uuid import UUID
 import fastavro
 import pytest
 
-from spark_jobs.skeleton.avro_json import MISFIT, from_json
-from spark_jobs.skeleton.schemas import to_text
+from spark_jobs.skeleton.formats.avro_json import MISFIT, from_json
+from spark_jobs.skeleton.formats.schemas import to_text
 
 choose = random.Random(19)
 START = datetime(1, 1, 2, tzinfo=UTC)

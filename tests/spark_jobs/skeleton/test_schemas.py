@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import fastavro
 import pytest
 
-from spark_jobs.skeleton import schemas
 from spark_jobs.skeleton.errors import JobError
-from spark_jobs.skeleton.schemas import read_text, schema_by_id, to_text
+from spark_jobs.skeleton.formats import schemas
+from spark_jobs.skeleton.formats.schemas import read_text, schema_by_id, to_text
 
 LOGICAL_TYPES = {
     "timestamp-millis": {"type": "long", "logicalType": "timestamp-millis"},

@@ -22,9 +22,9 @@ from pyspark.sql.types import StringType, StructType
 
 from spark_jobs.skeleton.errors import JobError, cause_of
 from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.formats.schemas import is_json_object, read_text, value_text
 from spark_jobs.skeleton.parameters import EARLIEST, JobParameters
 from spark_jobs.skeleton.records import InputRule
-from spark_jobs.skeleton.schemas import is_json_object, read_text, value_text
 
 PINNED = "value-schema.ddl"
 SAMPLED_RECORDS = 10_000

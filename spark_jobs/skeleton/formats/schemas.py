@@ -23,9 +23,9 @@ from fastavro import _read_py
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.skeleton.avro_json import MISFIT, from_json, to_json
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.formats.avro_json import MISFIT, from_json, to_json
 from spark_jobs.skeleton.parameters import JobParameters
 
 _FRAME = struct.Struct(">bI")  # the magic byte 0 and the id of the schema

@@ -1,0 +1,1 @@
+"""Formats of values: JSON and its schemas, and Avro. Must not know jobs."""
