@@ -27,7 +27,8 @@ from spark_jobs.connect.base.connector_settings import NAME
 from spark_jobs.connect.base.errors import ConfigError, ConnectError
 from spark_jobs.connect.cli.running import cluster_id, command_line, names, run_until_stopped, run_worker
 from spark_jobs.connect.herders.assembly import distributed_herder
-from spark_jobs.connect.herders.herder import NO_URL, Herder
+from spark_jobs.connect.herders.herder import Herder
+from spark_jobs.connect.herders.leader import NO_URL
 from spark_jobs.connect.herders.validation import raise_problems, validate
 from spark_jobs.connect.mirror.settings import Flow, MirrorMakerSettings
 from spark_jobs.connect.rest.app import RestApp

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,18 +28,16 @@ from spark_jobs.connect.base.errors import AlreadyExistsError, ConfigError, Conn
 from spark_jobs.connect.base.states import Owner, State, TargetState, TaskId
 from spark_jobs.connect.group.member import Round
 from spark_jobs.connect.group.protocol import NO_WORK, Work
-from spark_jobs.connect.herders import forwarding
 from spark_jobs.connect.herders.groups import Group
+from spark_jobs.connect.herders.leader import Leader
 from spark_jobs.connect.herders.loggers import set_level
 from spark_jobs.connect.stores.config_state import (
     Changes,
     ConfigState,
     RestartRequest,
-    SessionKey,
     connector_record,
     fencing_record,
     restart_record,
-    session_key_record,
     target_record,
     task_records,
 )
@@ -56,25 +53,11 @@ logger = logging.getLogger("org.apache.kafka.connect.runtime.AbstractHerder")
 T = TypeVar("T")
 Config = Mapping[str, str]
 
-NO_URL: Final = "NOTUSED"
-"""The address, as Kafka has it, of a worker without a REST interface."""
-RETRY_S: Final = 0.25
-RETRY_MAX_S: Final = 5.0
 STOP_S: Final = 5.0
 TICK_S: Final = 30.0
 """How often the age of the session's key is checked."""
-KEY_BYTES: Final = 32
-KEY_ALGORITHM: Final = "HmacSHA256"
 _SAFE: Final = frozenset({State.UNASSIGNED, State.FAILED})
 """States that a worker may report late, when another one has the work already."""
-
-
-class NotLeaderError(ConnectError):
-    """Only the leader may do this: the request belongs to this address, "" while there is no leader."""
-
-    def __init__(self, leader_url: str) -> None:
-        super().__init__("Cannot complete request because this worker is not the leader of its group")
-        self.leader_url = leader_url
 
 
 class NotOwnerError(ConnectError):
@@ -117,15 +100,12 @@ class Herder:
         self.states = states
         self.offsets = offsets
         self.worker = Worker(settings, plugins, offsets, self, self)
-        self.is_leader = False
-        self.leader_url = ""
+        self.leader = Leader(url, settings, configs, namespace)
         self._generation = -1
         self._work = NO_WORK
         """What this worker has to run."""
         self._group = new_group(self)
-        self._namespace = namespace
         self._on_lead = on_lead
-        self._protocol = settings["connect.protocol"].lower() if settings.is_distributed else ""
         self._wanted_tasks: dict[str, list[dict[str, str]]] = {}
         """What the connectors that run here have asked for last, until the leader has stored it."""
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -146,6 +126,7 @@ class Herder:
     def stop(self) -> None:
         """Leave the group when all work has stopped. Also after a `start` that has failed."""
         self._stopping.set()
+        self.leader.stop()
         if self._thread.is_alive():
             patience_s = self.settings["task.shutdown.graceful.timeout.ms"] / 1000 * 2 + STOP_S
             try:
@@ -186,7 +167,7 @@ class Herder:
         while True:
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + TICK_S
-                self._post(self._renew_session_key)
+                self._post(self.leader.renew_key)
             try:
                 call = self._calls.get(timeout=TICK_S)
             except queue.Empty:
@@ -197,17 +178,12 @@ class Herder:
 
     # What users want: called in the deciding thread, on the leader
 
-    def require_leader(self) -> None:
-        """Raises NotLeaderError."""
-        if not self.is_leader:
-            raise NotLeaderError(self.leader_url)
-
     def put_connector(self, name: str, config: Config, *, replaces: bool, target: TargetState | None = None) -> bool:
         """Create or replace a connector, whose configuration is valid; return whether it is new.
 
         Raises AlreadyExistsError unless it `replaces`.
         """
-        self.require_leader()
+        self.leader.require_here()
         self.configs.refresh()
         is_new = name not in self.configs.state.connectors
         if not is_new and not replaces:
@@ -284,7 +260,7 @@ class Herder:
 
     def _require(self, name: str) -> None:
         """Raises NotLeaderError and NotFoundError."""
-        self.require_leader()
+        self.leader.require_here()
         self.configs.refresh()
         if name not in self.configs.state.connectors:
             raise NotFoundError(f"Connector {name} not found")
@@ -342,9 +318,9 @@ class Herder:
     def _rebalanced(self, found: Round) -> None:
         if self._stopping.is_set():
             return
-        led = self.is_leader
-        self._generation, self.leader_url, self.is_leader = found.generation, found.leader_url, found.is_leader
-        self._protocol = found.protocol
+        led = self.leader.is_here
+        self._generation = found.generation
+        self.leader.found(found)
         logger.info(
             "generation %d: this worker %s; it gets %d connectors and %d tasks, and stops %d and %d",
             found.generation,
@@ -360,8 +336,8 @@ class Herder:
             self._group.release(found.revoked)
         self._work = self._work | found.assigned
         self._start(found.assigned)
-        if self.is_leader:
-            self._post(self._renew_session_key)
+        if self.leader.is_here:
+            self._post(self.leader.renew_key)
             if not led and self._on_lead is not None:
                 self._on_lead(self)
 
@@ -379,11 +355,11 @@ class Herder:
             logger.error(
                 "the topic %s ends at the offset %d, but the leader %s has read configurations up to %d: "
                 "config.storage.topic must name the same topic on all workers of the group %s",
-                self.settings["config.storage.topic"], offset, self.leader_url, wanted, self.settings.group_id,
+                self.settings["config.storage.topic"], offset, self.leader.url, wanted, self.settings.group_id,
             )  # fmt: skip
 
     def _lost(self) -> None:
-        self.is_leader, self.leader_url = False, ""
+        self.leader.lost()
         self._stop(self._work)
 
     def _stop_all(self) -> None:
@@ -438,12 +414,12 @@ class Herder:
         """Start a task when the leader has fenced those that had the connector's work before."""
 
         def fence() -> None:
-            self._to_leader("PUT", task.connector, "fence", None, lambda: self.fence(task.connector))
+            self.leader.ask("PUT", task.connector, "fence", None, lambda: self.fence(task.connector))
             self._post(lambda: self._start_fenced(task))
 
         failure = f"the tasks of {task.connector} are not fenced yet"
         # The herder does not wait for other workers.
-        call_in_thread(f"fence-{task}", lambda: self._repeat(fence, lambda: task in self._work.tasks, failure))
+        call_in_thread(f"fence-{task}", lambda: self.leader.repeat(fence, lambda: task in self._work.tasks, failure))
 
     def _start_fenced(self, task: TaskId) -> None:
         self._refresh_configs()
@@ -470,7 +446,7 @@ class Herder:
         if config is not None and name in self._work.connectors:
             self.worker.stop_connectors([name])
             self._start_connector(name)
-        elif self.is_leader:
+        elif self.leader.is_here:
             self._group.rejoin(f"the configuration of {name} has changed")
 
     def _tasks_changed(self, connector: str) -> None:
@@ -480,7 +456,7 @@ class Herder:
         self.worker.stop_tasks(going_on)
         for task in sorted(going_on):
             self._start_task(task)
-        if self.is_leader:
+        if self.leader.is_here:
             self._group.rejoin(f"the tasks of {connector} have changed")
 
     def _target_changed(self, connector: str) -> None:
@@ -536,54 +512,9 @@ class Herder:
     def _send_tasks(self, connector: str, configs: list[dict[str, str]]) -> None:
         def send() -> None:
             store = partial(self.put_task_configs, connector, configs)
-            self._to_leader("POST", connector, "tasks", configs, lambda: self.submit(store).result())
+            self.leader.ask("POST", connector, "tasks", configs, lambda: self.submit(store).result())
 
         def is_wanted() -> bool:
             return connector in self._work.connectors and self._wanted_tasks.get(connector) is configs
 
-        self._repeat(send, is_wanted, f"the leader does not take the tasks of {connector} yet")
-
-    def _repeat(self, send: Callable[[], None], is_wanted: Callable[[], bool], failure: str) -> None:
-        """Send a request until it succeeds, with longer and longer pauses, unless it is not wanted any more."""
-        pause_s = RETRY_S
-        while not self._stopping.is_set() and is_wanted():
-            try:
-                send()
-            except ConnectError as error:
-                logger.warning("%s: %s", failure, error)
-                self._stopping.wait(pause_s)
-                pause_s = min(2 * pause_s, RETRY_MAX_S)
-            else:
-                return
-
-    def _to_leader(self, method: str, connector: str, what: str, content: Any, here: Callable[[], None]) -> None:
-        """Send a request to the leader, or do it here if this worker leads. Raises ConnectError."""
-        if self.is_leader:
-            here()
-            return
-        if not self.leader_url:
-            raise ConnectError("there is no leader at the moment")
-        if NO_URL in (self.url, self.leader_url):
-            raise ConnectError(
-                "another process leads, and cannot be reached: set dedicated.mode.enable.internal.rest=true for each"
-            )
-        path = f"{self._namespace}{forwarding.connector_path(connector, what)}"
-        key = self.configs.state.session_key if self.uses_signatures else None
-        forwarding.send_internal(self.leader_url, method, path, content, key)
-
-    # The key of the session
-
-    @property
-    def uses_signatures(self) -> bool:
-        """Whether workers sign requests to each other: all of the group support it."""
-        return self._protocol == "sessioned"
-
-    def _renew_session_key(self) -> None:
-        """As the leader, make a key if there is none, or it is too old."""
-        if not self.is_leader or not self.uses_signatures:
-            return
-        now_ms = time.time_ns() // 1_000_000
-        present = self.configs.state.session_key
-        if present is None or now_ms - present.created_ms >= self.settings["inter.worker.key.ttl.ms"]:
-            key = SessionKey(secrets.token_bytes(KEY_BYTES), KEY_ALGORITHM, now_ms)
-            self.configs.write([session_key_record(key)])
+        self.leader.repeat(send, is_wanted, f"the leader does not take the tasks of {connector} yet")

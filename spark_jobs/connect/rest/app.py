@@ -26,7 +26,8 @@ from spark_jobs.connect.base.errors import AlreadyExistsError, ConfigError, Conn
 from spark_jobs.connect.base.states import TargetState, TaskId
 from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.herders import forwarding, loggers
-from spark_jobs.connect.herders.herder import Herder, NotLeaderError, NotOwnerError
+from spark_jobs.connect.herders.herder import Herder, NotOwnerError
+from spark_jobs.connect.herders.leader import NotLeaderError
 from spark_jobs.connect.herders.offset_changes import OffsetChanges, parse_changes
 from spark_jobs.connect.herders.queries import Queries
 from spark_jobs.connect.herders.validation import definition_of, described, raise_problems, validate
@@ -200,7 +201,7 @@ class RestApp:
             raise ConfigError(
                 f"Connector name configuration ({config[NAME]}) doesn't match connector name in the URL ({name})"
             )
-        await self._decided(self._herder.require_leader)
+        await self._decided(self._herder.leader.require_here)
         whole = {**config, NAME: name}
         raise_problems(await _in_thread(lambda: self._validated(whole)))
         return await self._decided(lambda: self._herder.put_connector(name, whole, replaces=replaces, target=target))
@@ -291,7 +292,7 @@ class RestApp:
     async def _require_worker(self, request: web.Request) -> None:
         """Raise HTTPForbidden unless a worker of the group has sent a request, if its workers sign them."""
         key = self._herder.configs.state.session_key
-        if not self._herder.uses_signatures:
+        if not self._herder.leader.uses_signatures:
             return
         if key is None:
             raise web.HTTPServiceUnavailable(text="This worker has not been able to read a session key yet.")
@@ -308,12 +309,12 @@ class RestApp:
 
     async def _alter_offsets(self, request: web.Request) -> web.Response:
         changes = parse_changes(await _body(request))
-        await self._decided(self._herder.require_leader)
+        await self._decided(self._herder.leader.require_here)
         name = request.match_info["connector"]
         return _json({"message": await _in_thread(lambda: self._offsets.alter(name, changes))})
 
     async def _reset_offsets(self, request: web.Request) -> web.Response:
-        await self._decided(self._herder.require_leader)
+        await self._decided(self._herder.leader.require_here)
         name = request.match_info["connector"]
         return _json({"message": await _in_thread(lambda: self._offsets.reset(name))})
 

@@ -267,7 +267,7 @@ def test_with_the_old_protocol_all_tasks_stop_before_a_round_and_none_runs_twice
     scripted.SCRIPTS["old"] = scripted.Script(start=start, stop=stop)
     config = {"connector.class": SOURCE, "tasks.max": "4"}
     with herder(group, "one:1", connect_protocol="eager", scheduled_rebalance_max_delay_ms="60000") as one:
-        wait_until(lambda: one.is_leader)
+        wait_until(lambda: one.leader.is_here)
         one.submit(lambda: one.put_connector("old", config, replaces=False)).result(30)
         wait_until(lambda: sum(running.values()) == 4)
         with herder(group, "two:2", connect_protocol="eager", scheduled_rebalance_max_delay_ms="60000") as two:
