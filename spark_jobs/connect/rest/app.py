@@ -95,7 +95,6 @@ class RestApp:
             ("PATCH", f"{connector}/offsets", self._alter_offsets),
             ("DELETE", f"{connector}/offsets", self._reset_offsets),
             ("GET", "/connector-plugins", self._plugins),
-            ("GET", "/connector-plugins/", self._plugins),
             ("GET", f"{plugin}/config", self._plugin_config),
             ("PUT", f"{plugin}/config/validate", self._validate),
             ("GET", "/admin/loggers", self._loggers),
@@ -105,7 +104,7 @@ class RestApp:
         serves_admin = self._herder.settings["admin.listeners"] is None
         for method, path, handler in routes:
             if serves_admin or not path.startswith("/admin"):
-                app.router.add_route(method, path, handler)
+                app.router.add_route(method, _with_or_without_slash(path), handler)
         return app
 
     def internal_application(self) -> web.Application:
@@ -444,6 +443,11 @@ def _initial_target(text: Any) -> TargetState | None:
     if not isinstance(text, str) or text.upper() not in allowed:
         raise ConfigError(f"initial_state is {text!r}: expected one of {', '.join(allowed)}")
     return allowed[text.upper()]
+
+
+def _with_or_without_slash(path: str) -> str:
+    """Kafka's workers take a path with a slash at its end too, and clients send it."""
+    return path if path == "/" else path + "{slash:/?}"
 
 
 def _flag(request: web.Request, name: str) -> bool:
