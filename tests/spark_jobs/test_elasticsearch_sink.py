@@ -1,90 +1,24 @@
 """Documents reach a server with the bulk call; a repeated batch overwrites them, and a busy server gets them again."""
 
 import base64
-import json
-import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from spark_jobs.elasticsearch_sink import JOB, Login, Server, login_of_environment, send
 from spark_jobs.skeleton.errors import JobError
 from tests.spark_jobs.conftest import JobRunner, Sent, Topics, objects
-
-
-class Index(ThreadingHTTPServer):
-    """Keeps the documents of bulk requests; refuses those with the field `bad`.
-
-    The first requests get the responses of `first_responses`: a status with headers, or the ids that are too many.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.documents: dict[tuple[str, str], Any] = {}
-        self.requests: list[list[str]] = []  # the ids of each
-        self.logins: list[str | None] = []
-        self.first_responses: list[tuple[int, Mapping[str, str]] | set[str]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Index
-
-    def do_POST(self) -> None:
-        lines = iter(self.rfile.read(int(self.headers["Content-Length"])).decode().splitlines())
-        self.server.logins.append(self.headers["Authorization"])
-        self.server.requests.append([])
-        first = self.server.first_responses.pop(0) if self.server.first_responses else set[str]()
-        if isinstance(first, tuple):
-            self.respond(first[0], b"busy", first[1])
-            return
-        items = []
-        for line in lines:
-            ((action, target),) = json.loads(line).items()
-            place = (target["_index"], target["_id"])
-            self.server.requests[-1].append(place[1])
-            if action == "delete":
-                self.server.documents.pop(place, None)
-                items.append({action: {"status": 200}})
-                continue
-            document = json.loads(next(lines))
-            if place[1] in first:
-                items.append({action: {"status": 429, "error": {"type": "es_rejected_execution_exception"}}})
-            elif "bad" in document:
-                items.append({action: {"status": 400, "error": {"type": "mapper_parsing_exception"}}})
-            else:
-                self.server.documents[place] = document
-                items.append({action: {"status": 201}})
-        body = json.dumps({"errors": any("error" in item.get("index", {}) for item in items), "items": items}).encode()
-        self.respond(200, body)
-
-    def respond(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments: object) -> None: ...
+from tests.spark_jobs.elasticsearch import Index
 
 
 @pytest.fixture
 def index() -> Iterator[Index]:
-    with Index() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with Index.serving() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.spark

@@ -39,6 +39,7 @@ logger = logging.getLogger("org.apache.kafka.connect.runtime.isolation.Plugins")
 
 ENTRY_POINTS: Final = "milena.connect"
 SUFFIX: Final = "Connector"
+JAR: Final = ".jar"
 
 KINDS: Mapping[str, type] = {
     "source": SourceConnector,
@@ -132,6 +133,11 @@ class Plugins:
             logger.error("the plug-in %s cannot be loaded: %s", name, error)
 
     def _add_folder(self, folder: Path) -> None:
+        if folder.suffix == JAR:
+            logger.warning(
+                "plugin.path names %s: connectors in Java are not loaded here", folder
+            )
+            return
         folder = Path(os.path.abspath(folder))  # as the import system names the files in it
         try:
             paths = sorted(folder.iterdir())
