@@ -19,6 +19,7 @@ from typing import Final
 
 from base import properties
 from spark_jobs.connect.base.errors import ConfigError, ConnectError
+from spark_jobs.connect.cli.apache_kafka import HOME, JAVA, run_apache_kafka
 from spark_jobs.connect.herders.assembly import distributed_herder, standalone_herder
 from spark_jobs.connect.herders.herder import Herder
 from spark_jobs.connect.rest.app import RestApp
@@ -41,7 +42,8 @@ GC_THRESHOLDS: Final = (10_000, 10, 10)
 
 def command_line(name: str, purpose: str, files: str) -> CommandLine:
     """Return the command line of a worker; `files` is how its arguments are shown."""
-    line = CommandLine(name, f"{purpose}\n\nUSAGE: {name} [-daemon] {files}")
+    line = CommandLine(name, f"{purpose}\n\nUSAGE: {name} [-daemon] [{JAVA}] {files}")
+    line.add_flag(JAVA, f"Run Apache Kafka's own worker, from the folder that {HOME} names.")
     line.add_argument("files", nargs="*", help=argparse.SUPPRESS)
     return line
 
@@ -58,6 +60,8 @@ def run_worker(
         logging.getLogger().handlers.clear()
         log = start_logging(os.environ, LOGS_TO_KEEP)
         try:
+            if options.java:
+                run_apache_kafka(line.prog, sys.argv[1:] if arguments is None else arguments)
             run(line, options)
         except ConnectError as error:
             print(f"{line.prog}: {error}", file=sys.stderr)
