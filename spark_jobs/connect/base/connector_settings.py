@@ -51,6 +51,8 @@ TRANSACTION_BOUNDARY: Final = "transaction.boundary"
 TRANSACTION_INTERVAL: Final = "transaction.boundary.interval.ms"
 EXACTLY_ONCE: Final = "exactly.once.support"
 OFFSETS_TOPIC: Final = "offsets.storage.topic"
+CREATION: Final = "topic.creation."
+CREATION_GROUPS: Final = "topic.creation.groups"
 CREATION_REPLICATION: Final = "topic.creation.default.replication.factor"
 CREATION_PARTITIONS: Final = "topic.creation.default.partitions"
 PRODUCER_OVERRIDE: Final = "producer.override."
@@ -155,14 +157,10 @@ _ALL = Definition(
 _SOURCE = Definition(
     [
         Setting(
-            CREATION_REPLICATION, Kind.SHORT, None, Importance.LOW,
-            "The replication factor of topics that the worker creates, -1 for the broker's; without it no topics are.",
-            None, "default topic creation", 1, "LONG", "Replication factor for new topics",
-        ),
-        Setting(
-            CREATION_PARTITIONS, Kind.INT, None, Importance.LOW,
-            "The partitions of topics that the worker creates, -1 for the broker's default.",
-            None, "default topic creation", 2, "LONG", "Number of partitions for new topics",
+            CREATION_GROUPS, Kind.LIST, [], Importance.LOW,
+            "Groups of topics that the worker creates with settings of their own, topic.creation.GROUP.include and so "
+            "on. topic.creation.default. holds for the others; without it the worker creates no topics.",
+            _distinct, "Topic Creation", 1, "LONG", "Topic Creation Groups",
         ),
         Setting(
             EXACTLY_ONCE, Kind.STRING, "requested", Importance.MEDIUM,

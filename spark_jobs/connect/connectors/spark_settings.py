@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from spark_jobs.connect.base.api import JobTaskContext
 from spark_jobs.connect.base.connector_settings import (
+    CREATION_GROUPS,
     DEAD_LETTERS,
     PREDICATES,
     SINK_SETTINGS,
@@ -35,6 +36,7 @@ Errors = dict[str, list[str]]
 NOT_OF_JOBS: Final[Mapping[str, str]] = {
     TRANSFORMS: "a Spark job applies no transforms",
     PREDICATES: "a Spark job applies no transforms, so it has no predicates",
+    CREATION_GROUPS: "a Spark job creates all its topics alike",
 }
 NOT_OF_SINKS: Final[Mapping[str, str]] = {
     **NOT_OF_JOBS,

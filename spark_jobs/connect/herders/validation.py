@@ -30,6 +30,7 @@ from spark_jobs.connect.worker.chain import NEGATE, PREDICATE, TYPE, build_conve
 from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.providers import masked
 from spark_jobs.connect.worker.settings import WorkerSettings
+from spark_jobs.connect.worker.topic_creation import creation_settings
 
 CONVERTERS: Final = (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER)
 
@@ -45,6 +46,8 @@ def validate(given: Mapping[str, str | None], settings: WorkerSettings, plugins:
     config = settings.providers.resolved(stored)
     connector_class = plugins.connector(config[CONNECTOR_CLASS])
     definition = definition_of(connector_class) + Definition(_of_plugins(config, plugins))
+    if not issubclass(connector_class, SinkConnector):
+        definition += creation_settings(config)
     problems = definition.validate(config)
     errors = {name: list(each) for name, each in problems.errors.items()}
 

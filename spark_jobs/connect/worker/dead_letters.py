@@ -1,7 +1,4 @@
-"""Sends the records that a sink refuses to its topic of dead letters, and creates topics for connectors.
-
-Owns both uses of the broker beside records and offsets. Must not know why a record is refused.
-"""
+"""Sends the records that a sink refuses to its topic of dead letters. Must not know why a record is refused."""
 
 from __future__ import annotations
 
@@ -10,12 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException
 
 from spark_jobs.connect.base.connector_settings import (
-    CREATION_PARTITIONS,
-    CREATION_REPLICATION,
     DEAD_LETTERS,
     DEAD_LETTERS_HEADERS,
     DEAD_LETTERS_REPLICATION,
@@ -23,45 +17,13 @@ from spark_jobs.connect.base.connector_settings import (
 from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.base.states import TaskId
 from spark_jobs.connect.worker.failures import Failure, dead_letter_headers
-from spark_jobs.connect.worker.settings import with_prefix
+from spark_jobs.connect.worker.topic_creation import create_topic
 from tools.client import client_library as library
 
 logger = logging.getLogger("org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter")
 
 TIMEOUT_S: Final = 30.0
 FULL_QUEUE_S: Final = 0.1
-
-
-def create_topic(
-    client: Mapping[str, Any], topic: str, partitions: int, replication_factor: int, config: Mapping[str, str]
-) -> None:
-    """Create a topic unless it exists. Raises ConnectError."""
-    admin = AdminClient(dict(client))
-    try:
-        if topic in admin.list_topics(timeout=TIMEOUT_S).topics:
-            return
-        request = NewTopic(topic, partitions, replication_factor, config=dict(config))
-        admin.create_topics([request], operation_timeout=TIMEOUT_S)[topic].result()
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise ConnectError(f"the topic {topic} cannot be created: {error.args[0].str()}") from error
-
-
-class TopicCreation:
-    """Creates the topics of a source connector, if its settings say how (KIP-158)."""
-
-    def __init__(self, client: Mapping[str, Any], config: Mapping[str, str], parsed: Mapping[str, Any]) -> None:
-        self._client = client
-        self._partitions = parsed[CREATION_PARTITIONS]
-        self._replication_factor = parsed[CREATION_REPLICATION]
-        prefix = "topic.creation.default."
-        own = {CREATION_PARTITIONS, CREATION_REPLICATION, f"{prefix}include", f"{prefix}exclude"}
-        self._config = {key: value for key, value in with_prefix(config, prefix).items() if f"{prefix}{key}" not in own}
-
-    def prepare(self, topic: str) -> None:
-        """Raises ConnectError."""
-        if self._replication_factor is not None and self._partitions is not None:
-            create_topic(self._client, topic, self._partitions, self._replication_factor, self._config)
 
 
 class DeadLetters:

@@ -134,9 +134,7 @@ class Plugins:
 
     def _add_folder(self, folder: Path) -> None:
         if folder.suffix == JAR:
-            logger.warning(
-                "plugin.path names %s: connectors in Java are not loaded here", folder
-            )
+            logger.warning("plugin.path names %s: connectors in Java are not loaded here", folder)
             return
         folder = Path(os.path.abspath(folder))  # as the import system names the files in it
         try:

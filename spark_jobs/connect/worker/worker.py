@@ -42,7 +42,7 @@ from spark_jobs.connect.base.states import State, StateListener, TargetState, Ta
 from spark_jobs.connect.stores.offsets import ConnectorOffsets, OffsetStore
 from spark_jobs.connect.worker.chain import build_converters, build_steps, with_converters
 from spark_jobs.connect.worker.clients import Clients
-from spark_jobs.connect.worker.dead_letters import DeadLetters, TopicCreation, create_topic
+from spark_jobs.connect.worker.dead_letters import DeadLetters
 from spark_jobs.connect.worker.failures import Failures
 from spark_jobs.connect.worker.job_task import RunningJobTask
 from spark_jobs.connect.worker.plugins import Plugins
@@ -57,6 +57,7 @@ from spark_jobs.connect.worker.source_task import (
     TaskTransactions,
 )
 from spark_jobs.connect.worker.task import RunningTask
+from spark_jobs.connect.worker.topic_creation import TopicCreation, create_topic
 
 logger = logging.getLogger("org.apache.kafka.connect.runtime.Worker")
 
@@ -354,7 +355,7 @@ class Worker:
         parsed = SOURCE_SETTINGS.parse(connector_config)
         steps = build_steps(connector_config, self._plugins)
         converters = build_converters(connector_config, self._settings.given, self._plugins)
-        creation = TopicCreation(self._clients.admin_settings(connector_config), connector_config, parsed)
+        creation = TopicCreation(self._clients.admin_settings(connector_config), connector_config)
         offsets = ConnectorOffsets(self._offsets, task_id.connector)
         is_exactly_once = self._settings.exactly_once
         kind: Callable[..., RunningSourceTask] = AtLeastOnceSourceTask
