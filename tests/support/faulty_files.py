@@ -115,14 +115,11 @@ class FaultyFiles(OsFiles):
 
     def sync_directory(self, path: str) -> None:
         self._count("sync directory", path)
-        self._durable_directories.add(path)
-        self._durable_names[path] = names = {}
         with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.is_dir():
-                    self._durable_directories.add(entry.path)
-                else:
-                    names[entry.name] = self._id_of(entry.path)
+            found = list(entries)
+        self._durable_directories |= {path, *(entry.path for entry in found if entry.is_dir())}
+        # In one step: another thread may look at the names meanwhile.
+        self._durable_names[path] = {entry.name: self._id_of(entry.path) for entry in found if not entry.is_dir()}
 
     def truncate(self, file: OpenFile, size: int) -> None:
         self._count("truncate", file.path)
