@@ -55,6 +55,7 @@ class JobParameters:
     commit_group: str | None = None
     metrics: tuple[str, int] | None = None
     create_topics: bool = False
+    auto_create_topics: bool = False
     partitions: int = 4
     replication_factor: int = 1
     kafka_option: Mapping[str, str] = field(default_factory=dict)
@@ -241,6 +242,7 @@ def client_parser(job: str, description: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="brokers to connect to first")
     add("--create-topics", action="store_true", help="make missing topics instead of waiting for them")
+    add("--auto-create-topics", action="store_true", help="have the brokers make missing topics, if they do so")
     add("--partitions", type=positive, default=4, help="of topics made here (default %(default)s)")
     add("--replication-factor", type=positive, default=1, help="of topics made here (default %(default)s)")
     add_client_settings(parser.add_argument, "kafka", "the Kafka clients, such as compression.type=lz4")

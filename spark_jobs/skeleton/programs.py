@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from spark_jobs.skeleton.clients import client_settings
 from spark_jobs.skeleton.errors import JobError, cause_of
 from spark_jobs.skeleton.pinned_jars import PinnedJarError
-from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.topics import TopicSpec, topic_preparation
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def run_program(name: str, prepare: Callable[[], T], work: Callable[[T], None]) 
 def prepare_topics(flags: argparse.Namespace, topics: list[TopicSpec]) -> dict[str, str]:
     """Create or await topics by the flags of `client_parser`; return the settings of a client. Raises JobError."""
     client = client_settings(flags.bootstrap_servers, flags.kafka_option)
-    (create_topics if flags.create_topics else wait_for_topics)(client, topics)
+    topic_preparation(flags.create_topics, flags.auto_create_topics)(client, topics)
     return client
 
 

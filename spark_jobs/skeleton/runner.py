@@ -35,7 +35,7 @@ from spark_jobs.skeleton.presence import RunningSign
 from spark_jobs.skeleton.progress import Batch, NewBatches, ProgressLines
 from spark_jobs.skeleton.records import DEAD_LETTERS
 from spark_jobs.skeleton.session import spark_session
-from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.topics import TopicSpec, topic_preparation
 from spark_jobs.skeleton.unreadable import explained
 from spark_jobs.skeleton.waiting import BATCH_WAITS
 
@@ -62,7 +62,7 @@ def run_job(
     """Run one job to its end and return the exit code of the process."""
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    prepare = create_topics if parameters.create_topics else wait_for_topics
+    prepare = topic_preparation(parameters.create_topics, parameters.auto_create_topics)
     with ExitStack() as resources:
         # Until queries run, both signals raise KeyboardInterrupt.
         resources.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))

@@ -2,14 +2,14 @@
 
 Spark's source fails if a topic is missing. Its sink makes the broker auto-create a topic with default settings,
 which is wrong for an output that must be compacted. So this module creates topics with the settings that the job
-needs, or waits for them.
+needs, has the brokers make them, or waits for them.
 
 Owns creation and waiting. Must not know which topics a job has.
 """
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -34,10 +34,19 @@ class TopicSpec:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
+Preparation = Callable[[Mapping[str, str], list[TopicSpec]], None]
+"""Returns once the topics exist; `client` has the settings of a client (`client_settings`), here and below."""
+
+
+def topic_preparation(creates: bool, creates_automatically: bool) -> Preparation:
+    """Return what the flags `--create-topics` and `--auto-create-topics` ask for."""
+    if creates:
+        return create_topics
+    return auto_create_topics if creates_automatically else wait_for_topics
+
+
 def create_topics(client: Mapping[str, str], specs: list[TopicSpec]) -> None:
     """Create those of `specs` that do not exist; existing topics stay unchanged.
-
-    `client` has the settings of a client (`client_settings`), here and below.
 
     Raises KafkaException with the broker's reason if one cannot be created.
     """
@@ -55,6 +64,15 @@ def create_topics(client: Mapping[str, str], specs: list[TopicSpec]) -> None:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another job may have made it since then
                 raise
+
+
+def auto_create_topics(client: Mapping[str, str], specs: list[TopicSpec]) -> None:
+    """Have the brokers make those of `specs` that do not exist, if they do so, and return once all exist."""
+    admin = AdminClient(dict(client))
+    for name in _missing(admin, specs):
+        # A request for a topic by name makes it, where auto.create.topics.enable is true.
+        admin.list_topics(name, timeout=_REQUEST_TIMEOUT_S)
+    wait_for_topics(client, specs)
 
 
 def wait_for_topics(client: Mapping[str, str], specs: list[TopicSpec]) -> None:

@@ -114,6 +114,8 @@ class JdbcSourceTask(SparkTask):
         if partitions := config.get(CREATION_PARTITIONS):
             flags += ["--create-topics", "--partitions", partitions]
             flags += ["--replication-factor", config[CREATION_REPLICATION]]
+        else:
+            flags += ["--auto-create-topics"]
         return source_command(_JOB, self.context, flags, secrets)
 
 

@@ -27,7 +27,7 @@ def run(name: str, folder: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def _ignore_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "wait_for_topics", lambda *_: None)
+    monkeypatch.setattr(runner, "topic_preparation", lambda *_: lambda *_: None)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

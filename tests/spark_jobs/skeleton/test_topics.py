@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from spark_jobs import flights_produce
-from spark_jobs.skeleton.topics import TopicSpec, create_topics, wait_for_topics
+from spark_jobs.skeleton.topics import TopicSpec, auto_create_topics, create_topics, wait_for_topics
 from tests.spark_jobs.conftest import Topics
 from tests.support.processes import closed_port
 
@@ -54,6 +54,12 @@ def test_missing_topic_is_awaited_and_reported(
     with caplog.at_level(logging.WARNING):
         wait_for_topics(topics.client, [spec])
     assert f"waiting for missing topics: {spec.name}" in caplog.text
+
+
+def test_the_broker_makes_a_missing_topic_as_it_makes_all(admin: AdminClient, topics: Topics) -> None:
+    present, missing = topics.create("present", 2), topics.new_name("missing")
+    auto_create_topics(topics.client, [TopicSpec(present, 5, 1), TopicSpec(missing, 7, 1)])
+    assert (partitions(admin, present), partitions(admin, missing)) == (2, 1)
 
 
 def test_without_a_broker_a_program_exits_with_2_and_an_error(

@@ -24,6 +24,9 @@ from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 JOB_S = 240.0
+TOOL_S = 2.0
+TOPICS_OF_GROUP = ("config", "offset", "status")
+TOPICS = "bin/kafka-topics.sh --bootstrap-server localhost:9092 --list"
 ENVELOPE = '{"schema":{"type":"string","optional":false},"payload":"%s"}\n'
 CONSUMER = "bin/kafka-console-consumer.sh"
 WITH_BROKERS = f"{CONSUMER} --bootstrap-server localhost:9092 --topic connect-test --from-beginning"
@@ -111,6 +114,11 @@ def test_the_books_workers_copy_the_configuration_of_a_broker(kafka: KafkaFolder
         assert json.loads(kafka.type("curl http://localhost:8083/connectors")) == ["load-kafka-config"]
 
 
+def group_settings(group: str) -> dict[str, str]:
+    """Return the settings of a group that shares nothing with another one."""
+    return {"group.id": group, **{f"{each}.storage.topic": f"{group}-{each}" for each in TOPICS_OF_GROUP}}
+
+
 def wait_for_worker(kafka: KafkaFolder) -> None:
     wait_until(lambda: '"healthy"' in kafka.type("curl -s http://localhost:8083/health || true"), "the worker")
 
@@ -160,11 +168,12 @@ def test_the_books_logins_reach_elasticsearch(kafka: KafkaFolder, tmp_path: Path
     with skip_when_unavailable(), DATABASES[name](tmp_path) as database, Index.serving() as index:
         began_ms = time.time_ns() // 1_000_000
         worker_settings = {
+            **group_settings(name),
             "spark.checkpoint.folder": str(tmp_path / "checkpoints"), "task.shutdown.graceful.timeout.ms": "30000",
             "spark.conf.spark.jars": str(database.driver),
             **{f"spark.conf.{key}": value for key, value in quick_settings().items()},
         }  # fmt: skip
-        kafka.append("connect-distributed.properties", {**worker_settings, "group.id": name})
+        kafka.append("connect-distributed.properties", worker_settings)
         with kafka.in_background(DISTRIBUTED, job_environment()):
             wait_for_worker(kafka)
             for plugin in ("JdbcSource", "ElasticsearchSink"):
@@ -181,7 +190,7 @@ def test_the_books_logins_reach_elasticsearch(kafka: KafkaFolder, tmp_path: Path
                 f'"connection.url":"{database.url}","mode":"timestamp","table.whitelist":"login",'
                 f'"validate.non.null":false,"timestamp.column.name":"login_time","topic.prefix":"{prefix}"}}}}',
             )
-            wait_until(lambda: prefix + "login" in kafka.type(TOPICS), "the topic", timeout_s=JOB_S)
+            wait_until(lambda: prefix + "login" in kafka.type(TOPICS), "the topic", timeout_s=JOB_S, interval_s=TOOL_S)
             lines = kafka.type(
                 f"bin/kafka-console-consumer.sh --bootstrap-server=localhost:9092 --topic {prefix}login "
                 "--from-beginning --max-messages 2"
@@ -194,13 +203,10 @@ def test_the_books_logins_reach_elasticsearch(kafka: KafkaFolder, tmp_path: Path
                 assert abs(record["payload"]["login_time"] - began_ms) < 120_000
             post(
                 kafka,
-                '{"name":"elastic-login-connector", "config":{"connector.class":"ElasticsearchSinkConnector",'
+                f'{{"name":"{name}-elastic-login-connector", "config":{{"connector.class":"ElasticsearchSinkConnector",'
                 f'"connection.url":"{index.url}","type.name":"{name}-data","topics":"{prefix}login","key.ignore":true}}}}',
             )
             wait_until(lambda: len(index.documents) == 2, "the documents", timeout_s=JOB_S)
         assert {index_name for index_name, _ in index.documents} == {prefix + "login"}
         assert {each["username"] for each in index.documents.values()} == {"gwenshap", "tpalino"}
         assert sorted(key for _, key in index.documents) == [f"{prefix}login+0+{offset}" for offset in (0, 1)]
-
-
-TOPICS = "bin/kafka-topics.sh --bootstrap-server localhost:9092 --list"

@@ -87,6 +87,7 @@ def test_a_source_gets_the_flags_of_its_mode_and_format() -> None:
     assert (value(command, "--mode"), value(command, "--column")) == ("incrementing", "id")
     assert (value(command, "--topic-prefix"), value(command, "--interval-seconds")) == ("db.", "5")
     assert "--not-null" in command.flags
+    assert "--auto-create-topics" in command.flags
     assert not {"--envelope", "--create-topics"} & set(command.flags)
     changed = {
         "mode": "bulk", "value.converter.schemas.enable": "true", "poll.interval.ms": "60000",
@@ -94,7 +95,7 @@ def test_a_source_gets_the_flags_of_its_mode_and_format() -> None:
     }  # fmt: skip
     (command,) = commands(JdbcSourceConnector, {**SOURCE, **changed})
     assert {"--envelope", "--create-topics"} < set(command.flags)
-    assert not {"--column", "--not-null"} & set(command.flags)
+    assert not {"--column", "--not-null", "--auto-create-topics"} & set(command.flags)
     assert (value(command, "--partitions"), value(command, "--replication-factor")) == ("3", "2")
     assert value(command, "--interval-seconds") == "60"
 
