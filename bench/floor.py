@@ -35,7 +35,7 @@ from crc32c import crc32c
 
 from bench import machine
 from bench.admin import create_topic
-from bench.client_cases import SMALL_VALUE, TEN, THREADS
+from bench.cases.clients import SMALL_VALUE, TEN, THREADS
 from bench.frames import batch_of_one
 from bench.request_loop import measured, produce_request
 from bench.scale import FULL, QUICK, Scale

@@ -30,11 +30,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import machine, plot, report
 from bench.case import Case
 from bench.cases import CASES
+from bench.cases.clusters import warm_up as warm_up_cluster
+from bench.cases.consumers import IDLE_CONSUMERS
+from bench.cases.requests import warm_up
 from bench.cluster import SETTINGS, ClusterSubject
-from bench.cluster_cases import warm_up as warm_up_cluster
-from bench.consumer_cases import IDLE_CONSUMERS
 from bench.measures import Row, Values
-from bench.request_cases import warm_up
 from bench.scale import FULL, QUICK, Scale
 from bench.servers import KAFKA, MILENA, NEW_BROKERS, TITLES, Contender, contenders
 from bench.subject import Subject, running

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from bench import figure_cases, machine, spark_cases
+from bench import machine
 from bench.case import Case
-from bench.cases import CASES
+from bench.cases import CASES, figures, spark
 from bench.cluster import SETTINGS, ClusterSubject
 from bench.measures import Measure
 from bench.processes import MIB
@@ -57,7 +57,7 @@ def selected(kind: str) -> list[ParameterSet]:
     that start many processes.
     """
     of_processes = ("cluster-replace", "connect-start", "connect-mirrormaker-2")
-    long_cases = (*spark_cases.CASES, *figure_cases.CASES, *(it for it in CASES if it.name in of_processes))
+    long_cases = (*spark.CASES, *figures.CASES, *(it for it in CASES if it.name in of_processes))
     seen, parameters = set(), []
     for case in CASES:
         if (function := getattr(case, kind)) is not None:

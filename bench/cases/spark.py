@@ -45,7 +45,7 @@ def _measured(subject: Subject, record_size: int, records: int) -> Values:
         stored = _fill(subject.port, topic, record_size, records)
         machine.settle()
         command = [sys.executable, "-P", "-m", "bench.spark_loads", f"127.0.0.1:{subject.port}", topic, target]
-        root = Path(__file__).parents[1]
+        root = Path(__file__).parents[2]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=root, env=_environment(root)
         ) as spark:

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 
 from bench import machine
 from bench.case import HIGHER, LOWER, Case
-from bench.client_cases import RECORDS, client_run, java_tool, produce
+from bench.cases.clients import RECORDS, client_run, java_tool, produce
 from bench.cluster import ClusterSubject
 from bench.measures import Measure, Values
 from bench.processes import MIB

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer
 
 from bench.admin import alter_topic, create_topic
 from bench.case import Case
-from bench.client_cases import client_measures, client_run
+from bench.cases.clients import client_measures, client_run
 from bench.measures import Values, times
 from bench.scale import Scale
 from bench.subject import Subject
