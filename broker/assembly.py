@@ -24,7 +24,7 @@ from broker.network.network import Network
 from broker.network.outgoing import LinkSecurity
 from broker.network.unsent_responses import UnsentResponses
 from broker.replica.assembly import host_replicas, serve_clients
-from broker.requests.routes import TABLE
+from broker.requests.routes import served_apis
 from broker.requests.services import Services
 from broker.settings.assembly import Reconfiguration, config_changes, permissions, quotas
 from broker.settings.component_settings import controller_settings
@@ -34,7 +34,7 @@ from broker.transactions.markers import Marker
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.state_store import StateStore
-from protocol.api import APIS, Api
+from protocol.api import Api
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
@@ -139,13 +139,14 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         cpu_pool=on.cpu_pool,
         sliced_work=on.sliced_work,
         unsent_responses=beside.unsent_responses,
-        served_apis=_served_apis(config),
+        served_apis=served_apis(config),
+        listed_apis=_listed_apis(config),
     )
 
 
-def _served_apis(config: BrokerConfig) -> Sequence[Api]:
+def _listed_apis(config: BrokerConfig) -> Sequence[Api]:
     """Return the APIs that clients may use, ordered by key."""
-    served = [APIS[key] for key in sorted(TABLE)]
+    served = [api for _, api in sorted(served_apis(config).items())]
     named = config[properties.ADVERTISED_KAFKA_VERSION]
     if named is None:
         return served

@@ -321,7 +321,7 @@ class Server:
             return self.dispatcher
         from broker.requests.release_gate import ReleaseGate  # for tests of clients only
 
-        return ReleaseGate(self.dispatcher, services.served_apis)
+        return ReleaseGate(self.dispatcher, services.listed_apis)
 
     async def _build_foundation(self) -> Foundation:
         """Lock the log directories, open the metadata store, and determine the cluster id and broker id."""

@@ -32,7 +32,7 @@ def unsupported_settings(config: BrokerConfig) -> Iterator[ConfigError]:
             f"brokers connect to it and to {inter_broker} alike, expected {inter_broker.security_protocol.name}",
         )
     release = config[properties.ADVERTISED_KAFKA_VERSION]
-    if release is not None and (release_named(release) is None or config[properties.ZOOKEEPER_CONNECT]):
+    if release is not None and (release_named(release) is None or not config.has_own_metadata_store):
         yield ConfigError(
             properties.ADVERTISED_KAFKA_VERSION.name,
             release,
@@ -71,7 +71,7 @@ def _security_checks(config: BrokerConfig) -> Iterator[Callable[[], object]]:
         from broker.settings.listener_tls import ListenerTls
 
         yield lambda: ListenerTls(config)
-    if not config[properties.ZOOKEEPER_CONNECT]:
+    if config.has_own_metadata_store:
         return
     from broker.settings.client_login import Surroundings
     from broker.settings.sasl_settings import broker_login

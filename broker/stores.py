@@ -130,7 +130,7 @@ async def open_acl_store(
 
 
 def _zookeeper_settings(config: BrokerConfig, environment: Environment) -> ZooKeeperSettings | None:
-    if not config[properties.ZOOKEEPER_CONNECT]:
+    if config.has_own_metadata_store:
         return None
     from broker.settings.zookeeper_settings import zookeeper_settings  # a broker that runs alone starts without it
 

@@ -120,6 +120,11 @@ class BrokerConfig:
         return self[row] if own is None else own
 
     @property
+    def has_own_metadata_store(self) -> bool:
+        """Whether this is a broker of its own, and not one of a cluster with ZooKeeper."""
+        return not self[rows.ZOOKEEPER_CONNECT]
+
+    @property
     def log_dirs(self) -> list[str]:
         """The directories of the partition logs."""
         text = self[rows.LOG_DIRS]

@@ -1,7 +1,7 @@
 """The table of APIs: keys, versions, and the classes of their messages.
 
-Owns the registry; code that depends on an API key looks it up here. Must not know which APIs this broker serves: what
-it advertises follows from its handlers.
+Owns the registry; code that depends on an API key looks it up here, and which versions only brokers outside of a
+cluster with ZooKeeper serve. Must not know which kind of broker this is: what it serves follows from its settings.
 
 A module of messages is imported when its classes are first asked for: most brokers never serve half of the APIs.
 
@@ -35,6 +35,18 @@ class Api:
     cluster_action: bool
     deprecated: range
     """The versions that Kafka 3.9 serves and 4.0 does not (KIP-896)."""
+    newer: range
+    """The last versions, which Kafka 3.9 in ZooKeeper mode does not list, or all; most APIs have none."""
+
+    @property
+    def with_zookeeper(self) -> range:
+        """The versions that a broker in a cluster with ZooKeeper serves, as Kafka 3.9 does."""
+        return range(self.versions.start, self.versions.stop - len(self.newer))
+
+    @property
+    def usual_version(self) -> int:
+        """The newest version that every broker serves; for an API that is newer as a whole, its newest version."""
+        return (self.with_zookeeper or self.versions)[-1]
 
     def is_flexible_in(self, version: int) -> bool:
         return self.flexible is not None and version >= self.flexible
@@ -61,7 +73,8 @@ def _api(key: ApiKey, versions: range, flexible: int | None, *, cluster_action: 
     module = key._name_.lower()  # the property `name` takes two calls, which a start has no time for
     name = module.title().replace("_", "")
     deprecated = range(_FIRST_NOT_DEPRECATED.get(key, 0))
-    return Api(key, module, name, versions, flexible, cluster_action, deprecated)
+    newer = range(_FIRST_NEWER.get(key, versions.stop), versions.stop)
+    return Api(key, module, name, versions, flexible, cluster_action, deprecated, newer)
 
 
 _FIRST_NOT_DEPRECATED: Mapping[ApiKey, int] = MappingProxyType(
@@ -93,11 +106,21 @@ _FIRST_NOT_DEPRECATED: Mapping[ApiKey, int] = MappingProxyType(
 )
 """By API, the first version that KIP-896 does not deprecate. All versions of the others stay."""
 
+_FIRST_NEWER: Mapping[ApiKey, int] = MappingProxyType(
+    {
+        ApiKey.LIST_OFFSETS: 10,
+    }
+)
+"""By API, the first version that Kafka 3.9 in ZooKeeper mode does not list.
+
+A broker with a metadata store of its own serves these versions to clients of Kafka 4.x. A broker in a cluster with
+ZooKeeper does not, so that it can stand beside brokers of Kafka 3.9.
+"""
 
 _ROWS = (
     _api(ApiKey.PRODUCE, range(0, 12), 9),
     _api(ApiKey.FETCH, range(0, 18), 12),
-    _api(ApiKey.LIST_OFFSETS, range(0, 10), 6),
+    _api(ApiKey.LIST_OFFSETS, range(0, 11), 6),
     _api(ApiKey.METADATA, range(0, 13), 9),
     _api(ApiKey.LEADER_AND_ISR, range(0, 8), 4, cluster_action=True),
     _api(ApiKey.STOP_REPLICA, range(0, 5), 2, cluster_action=True),

@@ -93,7 +93,7 @@ class ClusterClient:
             KafkaError: the console's principal may not send this request to another broker.
         """
         api = APIS[message_info(type(request)).api_key]
-        version = _VERSIONS.get(api.key, api.versions[-1])
+        version = _VERSIONS.get(api.key, api.usual_version)
         if broker_id == self._services.broker_id:
             return await self._ask_here(api, request, version)
         if self._services.authorizer.is_active:

@@ -1,4 +1,4 @@
-"""ApiVersions: the APIs that this broker serves, from the table of handlers.
+"""ApiVersions: the APIs and versions that this broker serves.
 
 Version notes: v3 client software name and version (KIP-511), features; the response header is version 0 always, and a
 version that is not known gets a response in the layout of version 0, from the dispatcher.
@@ -31,7 +31,7 @@ class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
     config: BrokerConfig
-    served_apis: Sequence[Api]
+    listed_apis: Sequence[Api]
 
 
 def handle(services: Needs, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
@@ -43,7 +43,7 @@ def handle(services: Needs, request: ApiVersionsRequest, context: RequestContext
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
-            for api in services.served_apis
+            for api in services.listed_apis
         ],
         # 0: features are known, none is finalized; -1: nothing is known of features.
         finalized_features_epoch=0 if services.config.inter_broker_protocol.has_features else -1,

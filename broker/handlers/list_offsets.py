@@ -1,7 +1,8 @@
 """ListOffsets: offsets by timestamp, or the ends of the log.
 
 Version notes: v0 returns segment base offsets by file time; v1+ one offset by record time; v2 isolation level; v4
-leader epoch; v5 OFFSET_NOT_AVAILABLE; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest tiered).
+leader epoch; v5 OFFSET_NOT_AVAILABLE; v7 -3 (largest timestamp); v8 -4 (earliest local); v9 -5 (latest tiered);
+v10 a timeout for remote storage, which this broker does not have.
 """
 
 from __future__ import annotations

@@ -100,9 +100,10 @@ class RequestDispatcher:
         self.unexpected_error_count = 0
         self.waiting_count = 0
         """Requests that wait to be decoded: they are large, or arrived after the slice of their turn was over."""
-        names = [APIS[key].name for key in sorted(table)]
+        self._served = {key: api for key, api in sorted(services.served_apis.items()) if key in table}
+        names = [api.name for api in self._served.values()]
         for key, beside in BESIDE_API.items():
-            names += beside if key in table else ()
+            names += beside if key in self._served else ()
         self.metrics = {name: RequestMetrics(services.random.random) for name in names}
         """By request name: the names of the served APIs, and those beside them."""
         services.enforced_quotas.activity.subscribe(self._quotas_changed)
@@ -392,10 +393,10 @@ class RequestDispatcher:
         return buffers
 
     def _new_route(self, header: RequestHeader) -> Route:
-        if header.api_key not in self._table:
-            api = APIS[header.api_key]
-            raise Malformed(f"{_named(api, header)}: API key {header.api_key} is not served")
-        return self._route(APIS[header.api_key], header.api_version)
+        api = self._served.get(header.api_key)
+        if api is None or header.api_version not in api.versions:
+            raise UnsupportedApi(header, APIS[header.api_key])
+        return self._route(api, header.api_version)
 
     def _route(self, api: Api, version: int) -> Route:
         module, authorizer, quotas = self._table[api.key], self._services.authorizer, self._services.enforced_quotas

@@ -30,12 +30,12 @@ class LocalClient:
         self.channel = Channel("127.0.0.1", port, listener)
 
     async def ask(self, request: object, version: int | None = None, *, client_id: str = "local") -> Any:
-        """Return the response to `request` in `version` (default: the latest); None if there is none.
+        """Return the response to `request` in `version` (default: the usual one); None if there is none.
 
         Raises Malformed if the connection would close.
         """
         api = APIS[message_info(type(request)).api_key]
-        version = api.versions[-1] if version is None else version
+        version = api.usual_version if version is None else version
         frame = request_header(api.key, version, CORRELATION_ID, client_id) + b"".join(encode(request, version))
         buffers = await self.send(frame, self.channel)
         if buffers is None:

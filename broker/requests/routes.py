@@ -1,16 +1,19 @@
 """The table of APIs that this broker serves: API key -> handler module.
 
-Owns which APIs are served, not what they do: all whose messages are declared. ApiVersions advertises exactly these. A
-handler module has the name of the module of its messages.
+Owns which APIs and versions are served, not what they do: all whose messages are declared, except that a broker in a
+cluster with ZooKeeper serves what Kafka 3.9 does. ApiVersions advertises exactly these. A handler module has the name
+of the module of its messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 
-from protocol.api import APIS
+from config.broker import BrokerConfig
+from protocol.api import APIS, Api
 
 _HANDLERS: Mapping[int, str] = MappingProxyType({key: api.module for key, api in APIS.items()})
 
@@ -32,3 +35,14 @@ class _Handlers(Mapping[int, ModuleType]):
 
 
 TABLE: Mapping[int, ModuleType] = _Handlers()
+
+
+def served_apis(config: BrokerConfig) -> Mapping[int, Api]:
+    """Return the APIs that a broker with these settings serves, by key, each with its versions."""
+    if config.has_own_metadata_store:
+        return APIS
+    return {
+        key: replace(api, versions=api.with_zookeeper) if api.newer else api
+        for key, api in APIS.items()
+        if api.with_zookeeper
+    }

@@ -7,7 +7,7 @@ of them it uses; `Services` satisfies all of these classes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
@@ -110,8 +110,10 @@ class Services:
     cpu_pool: CpuPool
     sliced_work: SlicedWork
     unsent_responses: UnsentResponses
-    served_apis: Sequence[Api]
-    """The APIs that ApiVersions lists, ordered by key."""
+    served_apis: Mapping[int, Api]
+    """The APIs that this broker serves, by key, each with the versions that it serves."""
+    listed_apis: Sequence[Api]
+    """Those that ApiVersions lists, ordered by key: all, or with `advertised.kafka.version` those of a release."""
     internal_topics: frozenset[str] = INTERNAL_TOPICS
 
     def why_not_hosted(self, topic: str, partition: int) -> KafkaError:

@@ -1,7 +1,8 @@
 """ListOffsets (2): finds offsets by timestamp, or the ends of a partition.
 
 v0 returns a list of segment base offsets, v1+ one exact offset. v2 adds isolation levels, v4 leader epochs, v7 the
-offset of the largest timestamp, v8 the earliest local and v9 the latest tiered offset.
+offset of the largest timestamp, v8 the earliest local and v9 the latest tiered offset, v10 the timeout of reads from
+remote storage.
 """
 
 from typing import NamedTuple
@@ -24,11 +25,12 @@ class ListOffsetsTopic:
     partitions: list[ListOffsetsPartition]
 
 
-@message(ApiKey.LIST_OFFSETS, versions=range(0, 10), flexible=6)
+@message(ApiKey.LIST_OFFSETS, versions=range(0, 11), flexible=6)
 class ListOffsetsRequest:
     replica_id: int32  # -1: a consumer
     isolation_level: int8 = since(2, default=0)  # 0: read uncommitted, 1: read committed
     topics: list[ListOffsetsTopic]
+    timeout_ms: int32 = since(10, ignorable=True, default=0)
 
 
 class ListOffsetsTopicRow(NamedTuple):
@@ -62,7 +64,7 @@ class ListOffsetsTopicResponse:
     partitions: list[ListOffsetsPartitionResponse]
 
 
-@message(ApiKey.LIST_OFFSETS, versions=range(0, 10), flexible=6)
+@message(ApiKey.LIST_OFFSETS, versions=range(0, 11), flexible=6)
 class ListOffsetsResponse:
     throttle_time_ms: int32 = since(2, default=0)
     topics: list[ListOffsetsTopicResponse]

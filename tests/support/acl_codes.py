@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from broker.requests.routes import TABLE
 from broker.security.acls import OPERATIONS, Operation, ResourceType
-from protocol.api import APIS
+from protocol.api import APIS, Api
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -34,7 +33,7 @@ READY_TIMEOUT_S, POLL_S = 60, 0.05
 NOT_SENT = {4, 5, 6, 7, 17, 18, 27, 36, 38, 39, 40, 41, 56, 57, 58, 67, 68, 69}
 """Requests of brokers, whose effects would outlive the test, of logins, and of tokens, which ask for no ACL."""
 VERSIONS = {1: (12, 16), 3: (8, 12), 9: (7, 9), 20: (5, 6), 24: (3,), 0: (9, 11)}
-"""Versions that differ in how they name topics; of other APIs the latest is sent."""
+"""Versions that differ in how they name topics; of other APIs the usual one is sent."""
 COMPARED = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -103,12 +102,17 @@ async def _wait_for_coordinators(ask: Ask) -> None:
             raise RuntimeError(f"the coordinator does not serve {request}")
 
 
+def sent_apis() -> list[Api]:
+    """Return the APIs that are sent, ordered by key: those of Kafka 3.9."""
+    return [api for key, api in sorted(APIS.items()) if key not in NOT_SENT and api.with_zookeeper]
+
+
 async def codes(ask: Ask, topic_id: UUID) -> dict[str, dict[str, list[str]]]:
     """Return the codes by request and user: `Produce v11 of unknown-topic` -> `Topic-Read` -> `responses...=29`."""
     found: dict[str, dict[str, list[str]]] = {}
-    for key in sorted(TABLE.keys() - NOT_SENT):
-        api = APIS[key]
-        for version in VERSIONS.get(key, (api.versions[-1],)):
+    for api in sent_apis():
+        key = api.key
+        for version in VERSIONS.get(key, (api.usual_version,)):
             for topic in (TOPIC, UNKNOWN):
                 by_user = found[f"{api.name} v{version} of {topic}"] = {}
                 for user in (ADMIN, *users()):

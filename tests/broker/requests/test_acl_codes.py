@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from broker.requests.routes import TABLE
 from config.broker_properties import AUTHORIZERS
-from protocol.api import APIS
 from protocol.errors import Malformed
 from tests.support import acl_codes
 from tests.support.in_process import running_broker
@@ -42,7 +40,7 @@ async def found(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[
 
 
 def test_every_api_with_a_permission_was_recorded() -> None:
-    names = {APIS[key].name for key in TABLE.keys() - acl_codes.NOT_SENT}
+    names = {api.name for api in acl_codes.sent_apis()}
     assert {request.partition(" ")[0] for request in RECORDED} == names
 
 

@@ -50,6 +50,7 @@ def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatch
     clock = ManualClock()
     services = SimpleNamespace(
         sliced_work=SlicedWork(clock.monotonic_ms),
+        served_apis=APIS,
         clock=clock,
         random=Random(1),
         authorizer=Authorizer(is_active=False),
