@@ -6,7 +6,7 @@ that in order.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ from protocol.api import Api
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
+    from broker.groups.machine.consumer.assignors import Assignor
     from broker.replica.near_reads import NearReads
     from controller.leader_states import LeaderStates
 
@@ -80,7 +81,7 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         on, view, replicas.manager, replicas.assigned, lambda: controller_settings(config, policies)
     )
     producer_ids = ProducerIds(_allocate_producer_ids(on, control))
-    groups = coordinate_groups(on, view, replicas, control.topics)
+    groups = coordinate_groups(on, view, replicas, control.topics, _assignors(config))
     transactions = coordinate_transactions(
         on, view, replicas, control.topics, producer_ids, partial(_marker_replicated, groups)
     )
@@ -163,6 +164,20 @@ def _near_reads(on: Foundation, view: ClusterView) -> NearReads | None:
     from broker.settings.near_reads import near_reads  # few brokers have a selector
 
     return near_reads(on.config, on.broker_id, lambda: view.metadata.brokers, on.clock.monotonic_ms)
+
+
+def _assignors(config: BrokerConfig) -> Callable[[], Mapping[str, Assignor]]:
+    """Return what returns the assignors of groups. Raises InvalidPlugInError for a class that is not the broker's."""
+
+    def own() -> Mapping[str, Assignor]:
+        from broker.settings.assignors import assignors  # few brokers have groups of the consumer protocol
+
+        return assignors(config)
+
+    if config[properties.GROUP_CONSUMER_ASSIGNORS] == properties.GROUP_CONSUMER_ASSIGNORS.default:
+        return own
+    found = own()
+    return lambda: found
 
 
 def _leader_states(on: Foundation) -> LeaderStates | None:

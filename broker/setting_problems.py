@@ -19,7 +19,7 @@ from protocol.releases import RELEASES, release_named
 
 T = TypeVar("T")
 
-GROUP_PROTOCOLS = {"classic"}
+GROUP_PROTOCOLS = {"classic", "consumer"}
 
 
 def unsupported_settings(config: BrokerConfig) -> Iterator[ConfigError]:
@@ -38,12 +38,12 @@ def unsupported_settings(config: BrokerConfig) -> Iterator[ConfigError]:
             release,
             f"expected a release from {RELEASES[0]} to {RELEASES[-1]}, and a broker without ZooKeeper",
         )
-    protocols = set(config[properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
-    if protocols != GROUP_PROTOCOLS:
+    protocols = config.group_protocols
+    if "classic" not in protocols or not protocols <= GROUP_PROTOCOLS:
         yield ConfigError(
             properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS.name,
             ",".join(sorted(protocols)),
-            "as in Kafka 3.9 with ZooKeeper, the classic protocol alone is served, expected classic",
+            "expected classic, or classic,consumer",
         )
 
 

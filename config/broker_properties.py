@@ -83,6 +83,9 @@ TLS_ENGINES = KnownClass(
 )
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+UNIFORM_ASSIGNOR = "org.apache.kafka.coordinator.group.assignor.UniformAssignor"
+RANGE_ASSIGNOR = "org.apache.kafka.coordinator.group.assignor.RangeAssignor"
+OWN_ASSIGNORS = (UNIFORM_ASSIGNOR, RANGE_ASSIGNOR, "uniform", "range")
 
 ROLL_AGE = ("log.roll.ms", "log.roll.hours")
 ROLL_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
@@ -435,36 +438,35 @@ GROUP_MAX_SIZE = integer("group.max.size", INT_MAX, READ_ONLY, MEDIUM, POSITIVE,
 GROUP_COORDINATOR_REBALANCE_PROTOCOLS = string_list(
     "group.coordinator.rebalance.protocols", ("classic",), READ_ONLY, MEDIUM,
     OneOf(("consumer", "classic", "share", "unknown")),
-    doc="Group protocols that are offered.")
+    doc="Protocols of groups that are offered: classic, or classic,consumer. If a file does not set it, a broker "
+    "without zookeeper.connect offers the consumer protocol (KIP-848), too.")
 GROUP_COORDINATOR_THREADS = integer("group.coordinator.threads", 1, READ_ONLY, MEDIUM, POSITIVE,
     no_effect=NoEffect.KRAFT, doc="Threads of the group coordinator in Kafka.")
 GROUP_COORDINATOR_APPEND_LINGER_MS = integer("group.coordinator.append.linger.ms", 10, READ_ONLY, MEDIUM, NOT_NEGATIVE,
     no_effect=NoEffect.KRAFT, doc="Time for which the coordinator's writes may be gathered.")
 GROUP_CONSUMER_SESSION_TIMEOUT_MS = integer("group.consumer.session.timeout.ms", 45000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Session timeout of groups of the consumer protocol.")
+    doc="Session timeout of groups of the consumer protocol.")
 GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS = integer("group.consumer.min.session.timeout.ms", 45000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Lower bound of group.consumer.session.timeout.ms.")
+    doc="Lower bound of group.consumer.session.timeout.ms.")
 GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS = integer("group.consumer.max.session.timeout.ms", 60000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Upper bound of group.consumer.session.timeout.ms.")
+    doc="Upper bound of group.consumer.session.timeout.ms.")
 GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS = integer("group.consumer.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Heartbeat interval of groups of the consumer protocol.")
+    doc="Heartbeat interval of groups of the consumer protocol.")
 GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS = integer("group.consumer.min.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Lower bound of group.consumer.heartbeat.interval.ms.")
+    doc="Lower bound of group.consumer.heartbeat.interval.ms.")
 GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS = integer("group.consumer.max.heartbeat.interval.ms", 15000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Upper bound of group.consumer.heartbeat.interval.ms.")
+    doc="Upper bound of group.consumer.heartbeat.interval.ms.")
 GROUP_CONSUMER_MAX_SIZE = integer("group.consumer.max.size", INT_MAX, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Members allowed in one group of the consumer protocol.")
+    doc="Members allowed in one group of the consumer protocol.")
 GROUP_CONSUMER_ASSIGNORS = string_list(
-    "group.consumer.assignors",
-    ("org.apache.kafka.coordinator.group.assignor.UniformAssignor",
-     "org.apache.kafka.coordinator.group.assignor.RangeAssignor"),
-    READ_ONLY, MEDIUM,
-    no_effect=NoEffect.KRAFT, doc="Assignors offered to groups of the consumer protocol, the first is the default.")
+    "group.consumer.assignors", (UNIFORM_ASSIGNOR, RANGE_ASSIGNOR), READ_ONLY, MEDIUM,
+    doc="Assignors offered to groups of the consumer protocol, the first is the default: classes of Kafka, their names "
+    "uniform and range, or Python classes as package.module:Class.")
 OFFSET_METADATA_MAX_BYTES = integer("offset.metadata.max.bytes", 4096, READ_ONLY, HIGH,
     doc="Largest metadata that a client may store with an offset.")
 OFFSETS_TOPIC_NUM_PARTITIONS = integer("offsets.topic.num.partitions", 50, READ_ONLY, HIGH, POSITIVE,
@@ -983,7 +985,7 @@ GROUP_COORDINATOR_NEW_ENABLE = boolean("group.coordinator.new.enable", False, RE
 GROUP_CONSUMER_MIGRATION_POLICY = string(
     "group.consumer.migration.policy", "bidirectional", READ_ONLY, MEDIUM,
     OneOf(("disabled", "upgrade", "downgrade", "bidirectional")), visibility=INTERNAL,
-    no_effect=NoEffect.KRAFT, doc="Which moves of a group between the classic and the consumer protocol are allowed.")
+    doc="Which moves of a group between the classic and the consumer protocol are allowed.")
 GROUP_SHARE_ENABLE = boolean("group.share.enable", False, READ_ONLY, MEDIUM, visibility=INTERNAL,
     no_effect=NoEffect.KRAFT, doc="Share groups.")
 REMOTE_LOG_MANAGER_TASK_RETRY_BACKOFF_MS = long(

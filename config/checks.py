@@ -212,6 +212,22 @@ RULES: tuple[Rule, ...] = (
         (rows.GROUP_MAX_SESSION_TIMEOUT_MS,),
         _not_above(rows.GROUP_MIN_SESSION_TIMEOUT_MS, rows.GROUP_MAX_SESSION_TIMEOUT_MS),
     ),
+    *(
+        rule
+        for least, value, most in (
+            (
+                rows.GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
+                rows.GROUP_CONSUMER_SESSION_TIMEOUT_MS,
+                rows.GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,
+            ),
+            (
+                rows.GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
+                rows.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
+                rows.GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
+            ),
+        )
+        for rule in (Rule(least, (value,), _not_above(least, value)), Rule(value, (most,), _not_above(value, most)))
+    ),
     Rule(rows.METRICS_HTTP_USERS, (), _http_users),
     _must_be_false(
         rows.ZOOKEEPER_METADATA_MIGRATION_ENABLE,

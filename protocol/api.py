@@ -109,6 +109,8 @@ _FIRST_NOT_DEPRECATED: Mapping[ApiKey, int] = MappingProxyType(
 _FIRST_NEWER: Mapping[ApiKey, int] = MappingProxyType(
     {
         ApiKey.LIST_OFFSETS: 10,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: 1,
+        ApiKey.CONSUMER_GROUP_DESCRIBE: 1,
     }
 )
 """By API, the first version that Kafka 3.9 in ZooKeeper mode does not list.
@@ -178,8 +180,8 @@ _ROWS = (
     _api(ApiKey.DESCRIBE_TRANSACTIONS, range(0, 1), 0),
     _api(ApiKey.LIST_TRANSACTIONS, range(0, 2), 0),
     _api(ApiKey.ALLOCATE_PRODUCER_IDS, range(0, 1), 0, cluster_action=True),
-    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, range(0, 1), 0),
-    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 1), 0),
+    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, range(0, 2), 0),
+    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 2), 0),
 )
 
 APIS: Mapping[int, Api] = MappingProxyType({api.key: api for api in _ROWS})

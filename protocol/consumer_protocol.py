@@ -7,7 +7,7 @@ they are used.
 from struct import Struct as Layout
 from typing import Final, TypeVar
 
-from protocol.codec import decode
+from protocol.codec import decode, encoder
 from protocol.errors import Malformed
 from protocol.schema import bytes_, int32, since, stored, string, struct
 
@@ -62,6 +62,20 @@ def read_assignment(data: bytes) -> tuple[int, ConsumerProtocolAssignment]:
         Malformed: the data are damaged, or of an unknown version.
     """
     return _read(ConsumerProtocolAssignment, data)
+
+
+def subscription_bytes(version: int, subscription: ConsumerProtocolSubscription) -> bytes:
+    return _write(version, subscription)
+
+
+def assignment_bytes(version: int, assignment: ConsumerProtocolAssignment) -> bytes:
+    return _write(version, assignment)
+
+
+def _write(version: int, value: ConsumerProtocolSubscription | ConsumerProtocolAssignment) -> bytes:
+    out: list[bytes | bytearray | memoryview] = []
+    encoder(type(value), version)(value, out)
+    return b"".join((_VERSION.pack(version), *out))
 
 
 def _read(cls: type[T], data: bytes) -> tuple[int, T]:

@@ -148,6 +148,7 @@ class ErrorCode(IntEnum):
     INVALID_VOTER_KEY = 125
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
+    INVALID_REGULAR_EXPRESSION = 128
 
     @classmethod
     def _missing_(cls, value: object) -> "ErrorCode | None":
@@ -478,6 +479,7 @@ _ROWS = (
     _final(ErrorCode.INVALID_VOTER_KEY, "The voter key doesn't match the receiving replica's key."),
     _final(ErrorCode.DUPLICATE_VOTER, "The voter is already part of the set of voters."),
     _final(ErrorCode.VOTER_NOT_FOUND, "The voter is not part of the set of voters."),
+    _final(ErrorCode.INVALID_REGULAR_EXPRESSION, "The regular expression is not valid."),
 )
 
 ERRORS: Mapping[ErrorCode, ErrorRow] = MappingProxyType({row.code: row for row in _ROWS})

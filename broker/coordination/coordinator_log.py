@@ -18,8 +18,8 @@ logger = logging.getLogger("kafka.coordinator")
 
 Buffer = bytes | bytearray | memoryview
 
-TOMBSTONE_BATCH_SIZE_MAX: Final = 524_288
-"""Size of the keys, in bytes, at which a batch of tombstones is closed: half the default of message.max.bytes."""
+BATCH_SIZE_MAX: Final = 524_288
+"""Size of keys and values, in bytes, at which a batch is closed: half the default of message.max.bytes."""
 
 APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {

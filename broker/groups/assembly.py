@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
 from broker.cluster.assembly import ClusterView
 from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.cluster.topics import TopicAdministration
@@ -11,9 +15,18 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.settings import CoordinatorSettings
 from broker.replica.assembly import HostedReplicas
 
+if TYPE_CHECKING:
+    from broker.cluster.metadata_cache import MetadataCache
+    from broker.groups.machine.consumer.assignors import Assignor
+    from broker.groups.machine.consumer.topics import Topics
+
 
 def coordinate_groups(
-    on: Foundation, view: ClusterView, replicas: HostedReplicas, topics: TopicAdministration
+    on: Foundation,
+    view: ClusterView,
+    replicas: HostedReplicas,
+    topics: TopicAdministration,
+    assignors: Callable[[], Mapping[str, Assignor]],
 ) -> GroupCoordinator:
     """Return the coordinator, which follows the leadership of its partitions."""
     log = ReplicatedLog(
@@ -26,12 +39,19 @@ def coordinate_groups(
         view.peers.connect,
     )
     coordinator = GroupCoordinator(
-        CoordinatorSettings.from_config(on.config),
+        CoordinatorSettings.from_config(on.config, assignors),
         log,
         on.timer,
         on.clock,
         topics.ensure_internal,
         on.sliced_work,
+        partial(_known_topics, view.metadata),
     )
     follow_leadership(replicas.assigned, GROUP_METADATA_TOPIC, coordinator.partitions)
     return coordinator
+
+
+def _known_topics(metadata: MetadataCache) -> Topics:
+    from broker.groups.known_topics import KnownTopics  # few brokers have groups of the consumer protocol
+
+    return KnownTopics(metadata)

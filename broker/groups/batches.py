@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from struct import Struct
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from base.pause import Pause
-from broker.coordination.coordinator_log import APPEND_ERRORS, TOMBSTONE_BATCH_SIZE_MAX
+from broker.coordination.coordinator_log import APPEND_ERRORS, BATCH_SIZE_MAX
 from broker.groups.machine.offsets import Offsets
 from broker.groups.machine.records import (
     GROUP_VALUE_VERSION,
@@ -32,6 +32,9 @@ from protocol.records.batch import (
 from protocol.records.builder import RecordData, assemble, build_batch, build_record_batch
 from protocol.records.compression import Compression, compress
 from protocol.records.plain_records import encode_records
+
+if TYPE_CHECKING:
+    from broker.groups.machine.consumer.records import Change
 
 COMMIT_STEP_SIZE: Final = 200
 """Offsets of one commit that are checked or encoded before other requests get their turn: a millisecond or two."""
@@ -58,6 +61,12 @@ GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     }
 )
 """The error of JoinGroup and SyncGroup when the group could not be stored."""
+
+
+CHANGE_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
+    {**APPEND_ERRORS, ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+)
+"""The error of ConsumerGroupHeartbeat when the changes that it has caused could not be stored."""
 
 
 class StoredForm(NamedTuple):
@@ -154,15 +163,42 @@ def group_batch(group_id: str, value: GroupMetadataValue, now_ms: int, form: Sto
     return build_batch([record], compression=form.compression)
 
 
+def change_batches(
+    removed: Iterable[bytes], changes: Iterable[Change], now_ms: int, compression: Compression
+) -> Iterator[bytes]:
+    """Build the batches that remove records and store changes: a single one, unless it would be too large."""
+    from broker.groups.machine.consumer.records import encode_key, encode_value  # on demand: no start waits for it
+
+    records = [RecordData(now_ms, key, None) for key in removed]
+    records += [
+        RecordData(now_ms, encode_key(key), None if value is None else encode_value(value)) for key, value in changes
+    ]
+    return _batches(records, compression)
+
+
+def conversion_batch(
+    removed: Iterable[bytes], group_id: str, value: GroupMetadataValue, now_ms: int, form: StoredForm
+) -> bytes:
+    """Build the batch that stores a group of the consumer protocol as a classic one."""
+    records = [RecordData(now_ms, key, None) for key in removed]
+    records.append(RecordData(now_ms, group_key(group_id), group_value(value, form.group_version)))
+    return build_batch(records, compression=form.compression)
+
+
 def tombstone_batches(keys: Iterable[bytes], now_ms: int, compression: Compression) -> Iterator[bytes]:
-    """Build batches that remove the records of these keys, none larger than the topic accepts."""
+    """Build batches that remove the records of these keys."""
+    return _batches((RecordData(now_ms, key, None) for key in keys), compression)
+
+
+def _batches(records: Iterable[RecordData], compression: Compression) -> Iterator[bytes]:
+    """Build batches of records, none larger than the topic accepts."""
     size = 0
-    tombstones: list[RecordData] = []
-    for key in keys:
-        tombstones.append(RecordData(now_ms, key, None))
-        size += len(key)
-        if size >= TOMBSTONE_BATCH_SIZE_MAX:
-            yield build_batch(tombstones, compression=compression)
-            size, tombstones = 0, []
-    if tombstones:
-        yield build_batch(tombstones, compression=compression)
+    gathered: list[RecordData] = []
+    for record in records:
+        gathered.append(record)
+        size += len(record.key or b"") + len(record.value or b"")
+        if size >= BATCH_SIZE_MAX:
+            yield build_batch(gathered, compression=compression)
+            size, gathered = 0, []
+    if gathered:
+        yield build_batch(gathered, compression=compression)

@@ -13,6 +13,7 @@ Methods raise KafkaError when the group cannot be served here now: INVALID_GROUP
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from base.clock import Clock
 from broker.coordination.background import ended
@@ -20,7 +21,9 @@ from broker.coordination.coordinator_log import CoordinatorLog
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.inspection import GroupInspection
 from broker.groups.machine.events import JoinRequest, JoinResult, SyncRequest, SyncResult
+from broker.groups.machine.group import Group
 from broker.groups.offset_commits import OffsetCommits
+from broker.groups.partition import CoordinatedGroup
 from broker.groups.removal import Removal
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
@@ -28,6 +31,10 @@ from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.groups.consumer_protocol import ConsumerProtocol
+    from broker.groups.machine.consumer.topics import Topics
 
 
 class GroupCoordinator:
@@ -41,15 +48,33 @@ class GroupCoordinator:
         clock: Clock,
         ensure_internal_topic: Callable[[str], Awaitable[None]],
         sliced_work: SlicedWork,
+        topics: Callable[[], Topics],
     ) -> None:
         """`ensure_internal_topic(name)` creates the topic unless it exists, and raises KafkaError if it cannot."""
         self.settings = settings
-        self.runner = GroupRunner(settings, log, timer, clock)
+        self.runner = GroupRunner(settings, log, timer, clock, self._changed)
         self._groups = HostedGroups(settings, log, self.runner, clock, ensure_internal_topic)
         self.partitions = self._groups.partitions
         self.offsets = OffsetCommits(settings, log, clock, self._groups, self.runner)
         self.removal = Removal(settings, self._groups, self.runner, timer, clock, sliced_work)
         self.inspection = GroupInspection(self._groups)
+        self._topics = topics
+        self._sliced_work = sliced_work
+        self._consumers: ConsumerProtocol | None = None
+
+    def _changed(self, group: CoordinatedGroup) -> None:
+        self.consumers.follow_up(group)
+
+    @property
+    def consumers(self) -> ConsumerProtocol:
+        """The members of the consumer protocol."""
+        if self._consumers is None:
+            from broker.groups.consumer_protocol import ConsumerProtocol  # on demand: no start waits for these modules
+
+            self._consumers = ConsumerProtocol(
+                self.settings, self._groups, self.runner, self._topics, self._sliced_work
+            )
+        return self._consumers
 
     def start(self) -> None:
         """Start the periodic work."""
@@ -57,7 +82,7 @@ class GroupCoordinator:
 
     async def stop(self) -> None:
         """Stop serving: requests that wait get NOT_COORDINATOR, so that clients look for another coordinator."""
-        cancelled = self.removal.stop()
+        cancelled = [*self.removal.stop(), *(() if self._consumers is None else self._consumers.stop())]
         await self.partitions.stop()
         await ended(cancelled)
 
@@ -71,6 +96,8 @@ class GroupCoordinator:
             if request.member_id:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             group = self._groups.add(group_id)
+        elif not isinstance(group.machine, Group) and not group.machine.is_in_use:
+            self._groups.begin_classic(group)
         ticket: Promise[JoinResult] = Promise()
         group.machine.join(request, ticket, self.runner.moment())
         self.runner.settle(group, request.reason or f"join of {request.member_id or request.generated_member_id}")

@@ -19,8 +19,7 @@ from broker.coordination.led_partitions import LedPartitions
 from broker.groups.machine.events import Moment
 from broker.groups.machine.group import Group
 from broker.groups.machine.offsets import GroupOffsets
-from broker.groups.machine.records import GroupMetadataValue, group_key, offset_key
-from broker.groups.machine.states import GroupState
+from broker.groups.machine.records import offset_key
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
@@ -28,6 +27,7 @@ from protocol.errors import ErrorCode, KafkaError, Malformed
 
 if TYPE_CHECKING:
     from broker.groups.loading import ReplayedPartition
+    from broker.groups.machine.consumer.group import ConsumerGroup
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -82,17 +82,33 @@ class HostedGroups:
         """Create a group. Nothing of it is stored until its first generation or its first commit."""
         partition = self.partitions.require(group_id)
         machine = Group(group_id, self._settings.group, self._runner.moment())
-        group = CoordinatedGroup(machine, GroupOffsets(), partition, machine.state)
-        self._groups[group_id] = partition.groups[group_id] = group
+        return self._add(CoordinatedGroup(machine, GroupOffsets(), partition, machine.state))
+
+    def add_consumer_group(self, group_id: str) -> CoordinatedGroup:
+        """Create a group of the consumer protocol."""
+        from broker.groups.machine.consumer.group import ConsumerGroup  # on demand: no start waits for these modules
+
+        partition = self.partitions.require(group_id)
+        return self._add(
+            CoordinatedGroup(ConsumerGroup(group_id, self._settings.consumer()), GroupOffsets(), partition)
+        )
+
+    def begin_classic(self, group: CoordinatedGroup) -> None:
+        """Make a classic group of one of the consumer protocol that has no members."""
+        removed, group_id = group.machine.record_keys(), group.machine.group_id
+        group.replace(Group(group_id, self._settings.group, self._runner.moment()))
+        self._runner.append_tombstones(group.partition, removed)
+
+    def _add(self, group: CoordinatedGroup) -> CoordinatedGroup:
+        group_id = group.machine.group_id
+        self._groups[group_id] = group.partition.groups[group_id] = group
         return group
 
     def drop(self, group: CoordinatedGroup, removed: Sequence[TopicPartition]) -> None:
         """Forget a dead group, and append the tombstones of its `removed` offsets and of its metadata."""
         machine, partition = group.machine, group.partition
-        assert machine.state is GroupState.DEAD
-        keys = [offset_key(machine.group_id, *each) for each in removed]
-        if machine.generation_id > 0:  # without a generation the group only stored offsets, and has no metadata record
-            keys.append(group_key(machine.group_id))
+        assert machine.is_dead
+        keys = [*(offset_key(machine.group_id, *each) for each in removed), *machine.record_keys()]
         del self._groups[machine.group_id]
         del partition.groups[machine.group_id]
         group.disarm()
@@ -136,7 +152,7 @@ class HostedGroups:
         groups = {}
         moment = self._runner.moment()
         for number, group_id in enumerate(replayed.group_ids()):
-            machine = self._build_machine(group_id, replayed.groups.get(group_id), moment)
+            machine = self._build_machine(group_id, replayed, moment)
             offsets = replayed.offsets.get(group_id, GroupOffsets())
             for producer_id in offsets.open_transactions():
                 partition.groups_by_producer.setdefault(producer_id, set()).add(group_id)
@@ -145,7 +161,15 @@ class HostedGroups:
                 await next_turn()
         return groups
 
-    def _build_machine(self, group_id: str, value: GroupMetadataValue | None, moment: Moment) -> Group:
+    def _build_machine(self, group_id: str, replayed: ReplayedPartition, moment: Moment) -> Group | ConsumerGroup:
+        if (changes := replayed.changes.get(group_id)) is not None:
+            from broker.groups.machine.consumer.group import ConsumerGroup  # on demand, as above
+
+            group = ConsumerGroup.restored(group_id, changes.values(), self._settings.consumer())
+            if replayed.has_lost_members(group_id):
+                group.expel()
+            return group
+        value = replayed.groups.get(group_id)
         if value is not None:
             try:
                 return Group.restored(group_id, value, self._settings.group, moment)

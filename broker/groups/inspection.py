@@ -5,10 +5,16 @@ Owns: which groups are listed. Changes nothing, and must not know what becomes o
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.machine.group import Group
 from broker.groups.machine.states import GroupState
 from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.groups.machine.consumer.group import ConsumerGroup
+    from broker.groups.machine.consumer.membership import ConsumerGroupState
 
 
 class GroupInspection:
@@ -17,7 +23,7 @@ class GroupInspection:
     def __init__(self, groups: HostedGroups) -> None:
         self._groups = groups
 
-    def groups(self) -> tuple[ErrorCode, list[Group]]:
+    def groups(self) -> tuple[ErrorCode, list[Group | ConsumerGroup]]:
         """Return all groups, to be read only, and COORDINATOR_LOAD_IN_PROGRESS if partitions are still being loaded.
 
         Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when the broker stops.
@@ -25,9 +31,9 @@ class GroupInspection:
         is_loading = self._groups.partitions.are_loading()
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
         machines = (group.machine for group in self._groups)
-        return code, [machine for machine in machines if machine.state is not GroupState.DEAD]
+        return code, [machine for machine in machines if not machine.is_dead]
 
-    def group(self, group_id: str) -> Group | None:
+    def group(self, group_id: str) -> Group | ConsumerGroup | None:
         """Return a group, to be read only; None if it does not exist.
 
         Raises KafkaError if the group cannot be served here now (see `LedPartitions.require`).
@@ -35,11 +41,12 @@ class GroupInspection:
         group = self._groups.find(group_id)
         return None if group is None else group.machine
 
-    def count_by_state(self) -> dict[GroupState, int]:
-        """Return the number of groups in each state."""
-        counts = dict.fromkeys(GroupState, 0)
+    def count_by_state(self) -> dict[GroupState | ConsumerGroupState, int]:
+        """Return the number of groups in each state: of the consumer protocol, only states in which groups are."""
+        counts: dict[GroupState | ConsumerGroupState, int] = dict.fromkeys(GroupState, 0)
         for group in self._groups:
-            counts[group.machine.state] += 1
+            state = group.machine.state
+            counts[state] = counts.get(state, 0) + 1
         return counts
 
     def member_count(self) -> int:

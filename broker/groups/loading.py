@@ -11,13 +11,14 @@ transactions that were open then count as aborted, because a later marker must n
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from broker.coordination.replay import Damage
 from broker.groups.machine.offsets import GroupOffsets
 from broker.groups.machine.records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
-    RecordKey,
     read_group,
     read_key,
     read_offset,
@@ -25,6 +26,9 @@ from broker.groups.machine.records import (
 from protocol.errors import Malformed
 from protocol.records.batch import BatchHeader, Record
 from protocol.records.control import ControlType, read_marker
+
+if TYPE_CHECKING:
+    from broker.groups.machine.consumer.records import Change, Key
 
 
 class ReplayedPartition:
@@ -34,6 +38,8 @@ class ReplayedPartition:
         self.groups: dict[str, GroupMetadataValue] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         """By group id. A group that only stores offsets is here, but not in `groups`."""
+        self.changes: dict[str, dict[bytes, Change]] = {}
+        """By group id: the last record of each key of a group of the consumer protocol."""
         self._groups_by_producer: dict[int, set[str]] = {}
         self._lost_offsets: dict[tuple[str, str, int], None] = {}
         """Group, topic and partition."""
@@ -53,6 +59,8 @@ class ReplayedPartition:
             self._replay_offset(batch, record, key)
         elif isinstance(key, GroupMetadataKey):
             self._replay_group(record, key.group)
+        elif key is not None:
+            self._replay_change(record.key, key, record.value)
 
     def skip(self, damage: Damage) -> None:
         """See `Contents`."""
@@ -65,6 +73,8 @@ class ReplayedPartition:
             elif isinstance(key, GroupMetadataKey):
                 self.groups.pop(key.group, None)
                 self._lost_members[key.group] = None
+            elif key is not None:
+                self._lost_members[key.group_id] = None
 
     def lost(self) -> list[str]:
         """See `Contents`."""
@@ -93,8 +103,18 @@ class ReplayedPartition:
     def group_ids(self) -> list[str]:
         """Return the ids of all groups that were not removed, in order of first appearance."""
         return list(
-            dict.fromkeys((*self.groups, *(name for name, offsets in self.offsets.items() if not offsets.is_empty)))
+            dict.fromkeys(
+                (
+                    *self.groups,
+                    *self.changes,
+                    *(name for name, offsets in self.offsets.items() if not offsets.is_empty),
+                )
+            )
         )
+
+    def has_lost_members(self, group_id: str) -> bool:
+        """Whether records of the members of a group could not be read."""
+        return group_id in self._lost_members
 
     def _replay_group(self, record: Record, group_id: str) -> None:
         if record.value is None:
@@ -102,6 +122,18 @@ class ReplayedPartition:
         else:
             self.groups[group_id] = read_group(record.value)
         self._lost_members.pop(group_id, None)
+
+    def _replay_change(self, data: bytes, key: Key, value: bytes | None) -> None:
+        of_group = self.changes.setdefault(key.group_id, {})
+        if value is not None:
+            from broker.groups.machine.consumer.records import Change, read_value  # few brokers have such groups
+
+            of_group[data] = Change(key, read_value(key, value))
+            return
+        of_group.pop(data, None)
+        if not of_group:
+            del self.changes[key.group_id]
+            self._lost_members.pop(key.group_id, None)
 
     def _replay_offset(self, batch: BatchHeader, record: Record, key: OffsetCommitKey) -> None:
         value = None if record.value is None else read_offset(record.value)
@@ -129,7 +161,7 @@ class ReplayedPartition:
                 )
 
 
-def _key_or_none(data: bytes | None) -> RecordKey | None:
+def _key_or_none(data: bytes | None) -> OffsetCommitKey | GroupMetadataKey | Key | None:
     """Return the key if it is of a known kind and can be decoded."""
     try:
         return None if data is None else read_key(data)

@@ -19,7 +19,6 @@ from broker.groups.batches import COMMIT_APPEND_ERRORS, CommittingProducer, comm
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.machine.events import Moment
 from broker.groups.machine.offsets import GroupOffsets, Offsets
-from broker.groups.machine.states import GroupState
 from broker.groups.partition import CoordinatedGroup
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
@@ -71,7 +70,17 @@ class OffsetCommits:
         Raises KafkaError if the group cannot be served here now (see `LedPartitions.require`).
         """
         group = self._groups.find(group_id)
-        return GroupOffsets() if group is None or group.machine.state is GroupState.DEAD else group.offsets
+        return GroupOffsets() if group is None or group.machine.is_dead else group.offsets
+
+    def require_member(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """Raise KafkaError unless offsets may be fetched by somebody who names a member and its epoch, or neither.
+
+        UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, or the errors of `LedPartitions.require`.
+        """
+        group = self._groups.find(group_id)
+        error = ErrorCode.NONE if group is None else group.machine.fetch_error(member_id, epoch)
+        if error:
+            raise KafkaError(error)
 
     async def commit(
         self, group_id: str, committer: Committer, offsets: Offsets, producer: CommittingProducer | None = None

@@ -7,14 +7,18 @@ how the partition is loaded or when a group changes (`broker.groups.hosted_group
 from __future__ import annotations
 
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
 from broker.coordination.led_partitions import LedPartition, PartitionState
+from broker.groups.machine.events import Respond
 from broker.groups.machine.group import Group
 from broker.groups.machine.member import NEVER
 from broker.groups.machine.offsets import GroupOffsets
-from broker.groups.machine.states import GroupState
 from broker.loop.timer import TimerHandle
+
+if TYPE_CHECKING:
+    from broker.groups.machine.consumer.group import ConsumerGroup
 
 
 @dataclass(slots=True, eq=False)
@@ -58,13 +62,20 @@ class OffsetsPartition(LedPartition):
 class CoordinatedGroup:
     """A group, its offsets, and the one timer that wakes it."""
 
-    machine: Group
+    machine: Group | ConsumerGroup
     offsets: GroupOffsets
     partition: OffsetsPartition
-    last_state: GroupState
-    """The state in the latest log message."""
+    last_logged: object = None
+    """The state, or the epoch, in the latest log message."""
+    unstored: list[list[Respond]] = field(default_factory=list)
+    """The responses that wait for each append of changes that not all in-sync replicas have yet, in order."""
     timer: TimerHandle | None = None
     armed_ms: int = NEVER
+
+    def replace(self, machine: Group | ConsumerGroup) -> None:
+        """Continue as a group of the other protocol."""
+        self.disarm()
+        self.machine, self.timer, self.armed_ms, self.last_logged = machine, None, NEVER, None
 
     def disarm(self) -> None:
         """Cancel the timer."""

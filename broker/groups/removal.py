@@ -14,9 +14,7 @@ from base.clock import Clock
 from base.topic_partition import TopicPartition
 from broker.coordination.background import BackgroundTasks, PeriodicTask, Unfinished
 from broker.groups.hosted_groups import HostedGroups
-from broker.groups.machine.offsets import expiry_rule
 from broker.groups.machine.records import offset_key
-from broker.groups.machine.states import GroupState
 from broker.groups.machine.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.groups.partition import CoordinatedGroup
 from broker.groups.runner import GroupRunner
@@ -78,10 +76,10 @@ class Removal:
         the group read, or if the group cannot be served here now (see `LedPartitions.require`).
         """
         group = self._groups.find_named(group_id)
-        if group is None or group.machine.state is GroupState.DEAD:
+        if group is None or group.machine.is_dead:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         machine = group.machine
-        is_in_use = machine.state is not GroupState.EMPTY
+        is_in_use = machine.is_in_use
         if is_in_use and machine.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         codes = {
@@ -136,7 +134,7 @@ class Removal:
         for group in self._groups:
             known = list(group.offsets.committed)
             for piece in _pieces(known) or [known]:
-                if not self._groups.is_hosted(group) or group.machine.state is GroupState.DEAD:
+                if not self._groups.is_hosted(group) or group.machine.is_dead:
                     break
                 self.expiration_count += self._expire_offsets_of(group, piece)
                 inspected += 1 + len(piece)
@@ -145,15 +143,7 @@ class Removal:
                     await self._sliced_work.pause()
 
     def _expire_offsets_of(self, group: CoordinatedGroup, partitions: Sequence[TopicPartition]) -> int:
-        machine = group.machine
-        is_expired = expiry_rule(
-            machine.state,
-            machine.protocol_type,
-            machine.subscribed_topics,
-            machine.state_timestamp_ms,
-            self._clock.now_ms(),
-            self._settings.offsets_retention_ms,
-        )
+        is_expired = group.machine.expiry_rule(self._clock.now_ms(), self._settings.offsets_retention_ms)
         expired = [] if is_expired is None else group.offsets.expired(is_expired, partitions)
         return self._remove_offsets(group, expired)
 
@@ -165,7 +155,7 @@ class Removal:
         for number, piece in enumerate(_pieces(partitions)):
             if number:
                 await pause()
-            if not self._groups.is_hosted(group) or group.machine.state is GroupState.DEAD:
+            if not self._groups.is_hosted(group) or group.machine.is_dead:
                 return
             self._remove_offsets(group, group.offsets.untouched_since(order, piece))
 

@@ -5,7 +5,10 @@ Owns: the names of the settings and their units. Must not know: how the coordina
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
 from broker.groups.batches import StoredForm
@@ -14,7 +17,31 @@ from config import broker_properties as rows
 from config.broker import BrokerConfig
 from protocol.records.compression import Compression
 
+if TYPE_CHECKING:
+    from broker.groups.machine.consumer.assignors import Assignor
+    from broker.groups.machine.consumer.membership import ConsumerGroupSettings
+
 MINUTE_MS = 60_000
+CONSUMER_PROTOCOL = "consumer"
+
+
+@cache
+def own_consumer_settings() -> ConsumerGroupSettings:
+    """Return the defaults of groups of the consumer protocol."""
+    from broker.groups.consumer_settings import consumer_group_settings  # on demand: no start waits for these modules
+
+    return consumer_group_settings()
+
+
+def _consumer_settings(config: BrokerConfig, assignors: Callable[[], Mapping[str, Assignor]]) -> ConsumerGroupSettings:
+    from broker.groups.consumer_settings import consumer_group_settings  # on demand, as above
+
+    return consumer_group_settings(
+        config[rows.GROUP_CONSUMER_SESSION_TIMEOUT_MS],
+        config[rows.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
+        config[rows.GROUP_CONSUMER_MAX_SIZE],
+        assignors(),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +49,11 @@ class CoordinatorSettings:
     """Limits and times of the group coordinator, with the defaults of Kafka's properties."""
 
     group: GroupSettings = field(default_factory=GroupSettings)
+    consumer: Callable[[], ConsumerGroupSettings] = own_consumer_settings
+    """Returns the settings of groups of the consumer protocol, made when the first one is there."""
+    serves_consumer_protocol: bool = False
+    migration: str = "bidirectional"
+    """Which conversions of groups are allowed, see `group.consumer.migration.policy`."""
     session_timeout_min_ms: int = 6000
     session_timeout_max_ms: int = 1_800_000
     offset_metadata_size_max: int = 4096
@@ -32,12 +64,15 @@ class CoordinatorSettings:
     form: StoredForm = StoredForm()
 
     @classmethod
-    def from_config(cls, config: BrokerConfig) -> CoordinatorSettings:
+    def from_config(cls, config: BrokerConfig, assignors: Callable[[], Mapping[str, Assignor]]) -> CoordinatorSettings:
         return cls(
             group=GroupSettings(
                 max_size=config[rows.GROUP_MAX_SIZE],
                 initial_rebalance_delay_ms=config[rows.GROUP_INITIAL_REBALANCE_DELAY_MS],
             ),
+            consumer=cache(partial(_consumer_settings, config, assignors)),
+            serves_consumer_protocol=CONSUMER_PROTOCOL in config.group_protocols,
+            migration=config[rows.GROUP_CONSUMER_MIGRATION_POLICY],
             session_timeout_min_ms=config[rows.GROUP_MIN_SESSION_TIMEOUT_MS],
             session_timeout_max_ms=config[rows.GROUP_MAX_SESSION_TIMEOUT_MS],
             offset_metadata_size_max=config[rows.OFFSET_METADATA_MAX_BYTES],

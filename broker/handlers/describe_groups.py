@@ -1,5 +1,7 @@
 """DescribeGroups: describe the state and the members of groups. A group that does not exist is Dead, without an error.
 
+So is one of the consumer protocol, which ConsumerGroupDescribe describes.
+
 The protocol, the metadata and the assignments of members are returned for stable groups only.
 
 Version notes: v3 authorised operations (KIP-430); v4 instance ids.
@@ -63,7 +65,10 @@ def _describe(
         group = services.groups.inspection.group(group_id)
     except KafkaError as error:
         return _nothing(group_id, "", error.code)
-    described = _nothing(group_id, GroupState.DEAD.value, ErrorCode.NONE) if group is None else _existing(group)
+    if isinstance(group, Group):
+        described = _existing(group)
+    else:
+        described = _nothing(group_id, GroupState.DEAD.value, ErrorCode.NONE)
     if request.include_authorized_operations:
         described.authorized_operations = services.authorizer.operations(context, ResourceType.GROUP, group_id)
     return described

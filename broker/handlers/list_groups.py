@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from base.pause import each
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.machine.consumer.group import ConsumerGroup
 from broker.groups.machine.group import Group
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.guard import Guard
@@ -21,8 +22,7 @@ from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-GROUP_TYPE = "classic"
-
+CLASSIC, CONSUMER = "classic", "consumer"
 
 API = Declaration(
     ApiKey.LIST_GROUPS,
@@ -48,7 +48,7 @@ async def handle(services: Needs, request: ListGroupsRequest, context: RequestCo
         (
             group
             for group in groups
-            if (not states or group.state.value.lower() in states) and (not types or GROUP_TYPE in types)
+            if (not states or group.state.value.lower() in states) and (not types or _type(group) in types)
         ),
         _listed,
         pause,
@@ -56,12 +56,16 @@ async def handle(services: Needs, request: ListGroupsRequest, context: RequestCo
     return ListGroupsResponse(error_code=code, groups=listed)
 
 
-def _listed(group: Group) -> ListedGroup:
+def _type(group: Group | ConsumerGroup) -> str:
+    return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
+
+
+def _listed(group: Group | ConsumerGroup) -> ListedGroup:
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
         group_state=group.state.value,
-        group_type=GROUP_TYPE,
+        group_type=_type(group),
     )
 
 

@@ -4,7 +4,7 @@ Partitions that do not exist are refused one by one, the rest is committed as on
 other requests have their turn in between.
 
 Version notes: v0 stores where consumers of 0.8 read (`/consumers`), without a group; v1 a timestamp for each offset;
-v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 is for members of KIP-848 groups, which are not served.
+v2 to v4 a time to live; v6 leader epochs; v7 static members; v9 the epochs of members of the consumer protocol.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ auto.offset.reset.
 
 Version notes: v0 reads the offsets of consumers of 0.8 (`/consumers`), where a partition without an offset gets error
 3; before v2 every partition has the error of the group; v2 null requests all partitions; v7 may require offsets that no
-open transaction can change (KIP-447); v8 several groups.
+open transaction can change (KIP-447); v8 several groups; v9 the member of a group of the consumer protocol (KIP-848).
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ async def _respond_for_groups(services: Needs, request: OffsetFetchRequest) -> O
             await pause()
         seen.add(group.group_id)
         try:
+            services.groups.offsets.require_member(group.group_id, group.member_id, group.member_epoch)
             offsets = await _consistent(services.groups.offsets.of(group.group_id), group.topics, pause)
         except KafkaError as error:
             groups.append(_failed_group(group.group_id, error.code))

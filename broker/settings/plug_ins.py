@@ -70,6 +70,8 @@ def plug_in_problems(config: BrokerConfig) -> Iterator[InvalidPlugInError]:
         if base_row(key) is row and (name := row.parse(text)) and name not in own
     ]
     named += [(row, name) for row in LISTS for name in plug_in_names(config, row)]
+    assignors = rows.GROUP_CONSUMER_ASSIGNORS
+    named += [(assignors, name) for name in config[assignors] if name not in rows.OWN_ASSIGNORS]
     for row, name in named:
         try:
             plug_in_class(row, name)

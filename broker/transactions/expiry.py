@@ -12,7 +12,7 @@ from typing import Final
 
 from base.clock import Clock
 from broker.coordination.background import BackgroundTasks, PeriodicTask, Unfinished, next_turn
-from broker.coordination.coordinator_log import TOMBSTONE_BATCH_SIZE_MAX
+from broker.coordination.coordinator_log import BATCH_SIZE_MAX
 from broker.coordination.led_partitions import LedPartitions
 from broker.loop.timer import Timer
 from broker.transactions.machine.transaction import Transaction
@@ -77,7 +77,7 @@ class TransactionExpiry:
                     continue
                 expired.append(transaction)
                 size += len(transaction.transactional_id)
-                if size >= TOMBSTONE_BATCH_SIZE_MAX:
+                if size >= BATCH_SIZE_MAX:
                     self._runner.store_tombstones(partition, expired)
                     size, expired = 0, []
             if expired and partition.is_led:

@@ -1,10 +1,10 @@
 """ConsumerGroupDescribe (69): returns state and members of groups with the new protocol (KIP-848)."""
 
 from protocol.api_key import ApiKey
-from protocol.schema import boolean, int16, int32, message, string, struct, uuid
+from protocol.schema import boolean, int8, int16, int32, message, since, string, struct, uuid
 
 
-@message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 1), flexible=0)
+@message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 2), flexible=0)
 class ConsumerGroupDescribeRequest:
     group_ids: list[string]
     include_authorized_operations: boolean
@@ -34,6 +34,7 @@ class Member:
     subscribed_topic_regex: string | None = None
     assignment: Assignment
     target_assignment: Assignment
+    member_type: int8 = since(1, default=-1)  # -1: unknown, 0: of the classic protocol, 1: of the consumer protocol
 
 
 @struct
@@ -49,7 +50,7 @@ class DescribedGroup:
     authorized_operations: int32 = -0x8000_0000  # the lowest number: not requested
 
 
-@message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 1), flexible=0)
+@message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 2), flexible=0)
 class ConsumerGroupDescribeResponse:
     throttle_time_ms: int32 = 0
     groups: list[DescribedGroup]

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (68): a member subscribes, stays alive and gets its assignment (KIP-848)."""
 
 from protocol.api_key import ApiKey
-from protocol.schema import int16, int32, message, string, struct, uuid
+from protocol.schema import int16, int32, message, since, string, struct, uuid
 
 
 @struct
@@ -10,7 +10,7 @@ class TopicPartitions:
     partitions: list[int32]
 
 
-@message(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 1), flexible=0)
+@message(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2), flexible=0)
 class ConsumerGroupHeartbeatRequest:
     group_id: string
     member_id: string
@@ -19,6 +19,7 @@ class ConsumerGroupHeartbeatRequest:
     rack_id: string | None = None
     rebalance_timeout_ms: int32 = -1  # -1: as before
     subscribed_topic_names: list[string] | None = None  # None: as before
+    subscribed_topic_regex: string | None = since(1, default=None)  # None: as before
     server_assignor: string | None = None
     topic_partitions: list[TopicPartitions] | None = None  # None: as before
 
@@ -28,7 +29,7 @@ class Assignment:
     topic_partitions: list[TopicPartitions]
 
 
-@message(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 1), flexible=0)
+@message(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2), flexible=0)
 class ConsumerGroupHeartbeatResponse:
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -44,12 +44,17 @@ READ_THROUGH: Mapping[str, tuple[Property[object], ...]] = {
     "inter_broker_listener": (broker.INTER_BROKER_LISTENER_NAME, broker.SECURITY_INTER_BROKER_PROTOCOL),
     "control_plane_listener": (broker.CONTROL_PLANE_LISTENER_NAME,),
     "inter_broker_protocol": (broker.INTER_BROKER_PROTOCOL_VERSION,),
+    "group_protocols": (broker.GROUP_COORDINATOR_REBALANCE_PROTOCOLS,),
 }
 """Attributes of BrokerConfig that the broker reads in place of rows, and the rows that they are made of."""
 
 READ_BY_CONFIG: tuple[Property[object], ...] = (
     broker.CONFIG_PROVIDERS,  # resolves references in the file
     broker.NODE_ID,  # gives broker.id its value
+    broker.GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,  # bounds of other settings
+    broker.GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,
+    broker.GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
+    broker.GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
 )
 
 TABLES: Mapping[str, Mapping[str, Property[object]]] = {

@@ -17,7 +17,8 @@ def test_codes_and_reactions_are_those_of_kafka() -> None:
             for row in csv.DictReader(lines)
         ]
     ours = [(row.code.value, row.code.name, row.retriable, row.refresh_metadata) for row in ERRORS.values()]
-    assert ours == expected
+    assert ours[: len(expected)] == expected
+    assert ours[len(expected) :] == [(128, "INVALID_REGULAR_EXPRESSION", False, False)]  # of Kafka 4.0
 
 
 def test_every_code_has_one_row_and_a_text() -> None:

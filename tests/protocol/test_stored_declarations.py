@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import pytest
 from kafka.protocol.schemas import load_json
 
+from broker.groups.machine.consumer.records import LAYOUTS
 from broker.groups.machine.records import GroupMetadataKey, GroupMetadataValue, OffsetAndMetadata, OffsetCommitKey
 from broker.transactions.machine.records import TransactionLogKey, TransactionLogValue
 from protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -21,7 +22,6 @@ from protocol.schema import Struct, message_info
 from tests.protocol.test_declarations import Line, _json_range, _resolve_common_structs, declared, in_json
 from tests.support import apache_kafka
 from tests.support.parts import skip_when_unavailable
-from tools.records.consumer_group_records import GROUP_RECORD_TYPES
 from tools.records.kraft_records import CONTROL_RECORDS, METADATA_RECORDS
 
 
@@ -37,6 +37,15 @@ def of_tools(classes: Iterable[type], jar: str, folder: str) -> list[Stored]:
     return [Stored(cls, _FILES_OF_OTHER_NAMES.get(cls.__name__, cls.__name__), jar, folder=folder) for cls in classes]
 
 
+GROUP_RECORDS = {
+    3: "Metadata",
+    4: "PartitionMetadata",
+    5: "MemberMetadata",
+    6: "TargetAssignmentMetadata",
+    7: "TargetAssignmentMember",
+    8: "CurrentMemberAssignment",
+}
+"""Kafka's names of the records of groups of the consumer protocol, as of 3.9."""
 _FILES_OF_OTHER_NAMES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}
 STORED = [
     Stored(OffsetCommitKey, "OffsetCommitKey", "kafka-group-coordinator"),
@@ -47,10 +56,10 @@ STORED = [
     Stored(TransactionLogValue, "TransactionLogValue", "kafka-transaction-coordinator", tags_of_later_kafkas=True),
     *of_tools(METADATA_RECORDS.values(), "kafka-metadata", "common/metadata"),
     *of_tools((cls for _, cls in CONTROL_RECORDS.values()), "kafka-clients", "common/message"),
-    *of_tools(
-        (cls for record_type in GROUP_RECORD_TYPES.values() for cls in record_type),
-        "kafka-group-coordinator",
-        "common/message",
+    *(
+        Stored(cls, f"ConsumerGroup{name}{part}", "kafka-group-coordinator")
+        for record_type, name in GROUP_RECORDS.items()
+        for part, cls in zip(("Key", "Value"), LAYOUTS[record_type], strict=True)
     ),
     Stored(ConsumerProtocolSubscription, "ConsumerProtocolSubscription", "kafka-clients"),
     Stored(ConsumerProtocolAssignment, "ConsumerProtocolAssignment", "kafka-clients"),

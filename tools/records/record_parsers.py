@@ -8,18 +8,22 @@ Owns the choice and the texts. Must not know files or batches.
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker.groups.machine import records as group_records
-from broker.groups.machine.records import GroupMetadataValue, MemberMetadata, OffsetAndMetadata, OffsetCommitKey
+from broker.groups.machine.consumer.records import Key, read_value
+from broker.groups.machine.records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetAndMetadata,
+    OffsetCommitKey,
+)
 from broker.transactions.machine import records as transaction_records
-from protocol.codec import decode
 from protocol.consumer_protocol import PROTOCOL_TYPE, TopicPartitions, read_assignment, read_subscription
 from protocol.errors import Malformed
 from protocol.records.batch import Record
-from protocol.schema import Struct, message_info
 from tools.base.java_names import hash_set_order, json_text, topic_partition_hash
-from tools.records.consumer_group_records import GROUP_RECORD_TYPES
 from tools.records.deserializers import DeserializationError, Deserializer, deserializer
 from tools.records.framed_records import fields_json
 
@@ -80,33 +84,27 @@ def parse_group_record(record: Record) -> ParsedRecord:
     try:
         key = group_records.read_key(record.key)
         version = _version(record.key)
-        if key is None and version in GROUP_RECORD_TYPES:
-            return _newer_group_record(version, record.key, record.value)
         if key is None:
             return ParsedRecord(f"Unknown record type {version} at offset {record.offset}, skipping.", None)
         if isinstance(key, OffsetCommitKey):
             data: Json = {"group": key.group, "topic": key.topic, "partition": key.partition}
             payload = _DELETED if record.value is None else _offset(record.value)
-        else:
+        elif isinstance(key, GroupMetadataKey):
             data = {"group": key.group}
             payload = _DELETED if record.value is None else _group(record.value)
+        else:
+            return _consumer_protocol_record(version, key, record.value)
     except Malformed as error:
         return ParsedRecord(f"Error at offset {record.offset}, skipping. {error}", None)
     return ParsedRecord(json_text({"type": str(version), "data": data}), payload)
 
 
-def _newer_group_record(record_type: int, key: bytes, value: bytes | None) -> ParsedRecord:
-    classes = GROUP_RECORD_TYPES[record_type]
-    key_text = _versioned("type", record_type, decode(classes.key, record_type, key, _VERSION_SIZE))
-    if value is None:
-        return ParsedRecord(key_text, _DELETED)
-    version = _version(value)
-    if version not in message_info(classes.value).versions:
-        raise Malformed(f"record value of version {version}")
-    return ParsedRecord(key_text, _versioned("version", version, decode(classes.value, version, value, _VERSION_SIZE)))
+def _consumer_protocol_record(record_type: int, key: Key, value: bytes | None) -> ParsedRecord:
+    payload = _DELETED if value is None else _versioned("version", _version(value), read_value(key, value))
+    return ParsedRecord(_versioned("type", record_type, key), payload)
 
 
-def _versioned(name: str, version: int, fields: Struct) -> str:
+def _versioned(name: str, version: int, fields: Any) -> str:
     return f'{{"{name}":"{version}","data":{fields_json(fields, version)}}}'
 
 

@@ -7,11 +7,14 @@ result; the machine keeps and returns it without reading it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.groups.machine.records import GroupMetadataValue
 from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.groups.machine.consumer.records import Change
 
 Ticket = object
 """A parked request. Only the shell knows its type."""
@@ -138,6 +141,25 @@ class StoreGroup(NamedTuple):
 
     value: GroupMetadataValue
     outcome: StoreOutcome
+
+
+class Respond(NamedTuple):
+    """Resolve `ticket` with the result, or fail it with the error."""
+
+    ticket: Ticket
+    result: object
+
+
+class StoreChanges(NamedTuple):
+    """Effect of a group of the consumer protocol: append `changes`, and respond once they are stored.
+
+    `ConsumerGroup.stored` is called in the same step, with the error if they cannot be appended.
+    """
+
+    changes: Sequence[Change]
+    responses: Sequence[Respond]
+    removed: Sequence[bytes]
+    """The keys of records of the classic group that this one was."""
 
 
 Effect = RespondToJoin | RespondToSync | StoreGroup

@@ -29,8 +29,9 @@ from broker.groups.machine.events import (
 )
 from broker.groups.machine.joins import Joining
 from broker.groups.machine.member import NEVER, Member
+from broker.groups.machine.offsets import ExpiryRule, expiry_rule
 from broker.groups.machine.rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, GroupSettings
-from broker.groups.machine.records import GroupMetadataValue
+from broker.groups.machine.records import GroupMetadataValue, group_key
 from broker.groups.machine.states import GroupState
 from protocol.errors import ErrorCode, Malformed
 
@@ -112,6 +113,10 @@ class Group(Joining):
         self._restart_session(self.members[member_id], moment)
         return ON_COMMIT[self.state]
 
+    def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Offsets of a classic group may be fetched by anybody."""
+        return ErrorCode.NONE
+
     def leave(self, member_id: str, group_instance_id: str | None, moment: Moment) -> ErrorCode:
         """Remove a member. An administrator may name a static member by its instance id alone (KIP-345)."""
         if self.state is DEAD:
@@ -163,6 +168,14 @@ class Group(Joining):
         if len(self.members) > self._settings.max_size:
             self._rebalance(moment)
 
+    def begin_rebalance(self, moment: Moment) -> None:
+        """Ask all members to join again: the group was of the consumer protocol."""
+        self._rebalance(moment)
+
+    def give_way(self) -> None:
+        """Fail all parked requests with REBALANCE_IN_PROGRESS: a group of the consumer protocol takes its place."""
+        self._become_dead(ErrorCode.REBALANCE_IN_PROGRESS)
+
     def resign(self) -> None:
         """Fail all parked requests with NOT_COORDINATOR: another broker coordinates this group now."""
         self._become_dead(ErrorCode.NOT_COORDINATOR)
@@ -182,9 +195,28 @@ class Group(Joining):
         return effects
 
     @property
+    def is_dead(self) -> bool:
+        return self.state is DEAD
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether the group has members, or is not Empty yet."""
+        return self.state is not EMPTY
+
+    @property
     def is_unused(self) -> bool:
         """Whether the group has no members and no pending members. Without offsets it is removed."""
         return self.state is EMPTY and not self._pending_members
+
+    def record_keys(self) -> list[bytes]:
+        """Return the keys of the group's records: without a generation it only stored offsets."""
+        return [group_key(self.group_id)] if self.generation_id > 0 else []
+
+    def expiry_rule(self, now_ms: int, retention_ms: int) -> ExpiryRule | None:
+        """See `offsets.expiry_rule`."""
+        return expiry_rule(
+            self.state, self.protocol_type, self.subscribed_topics, self.state_timestamp_ms, now_ms, retention_ms
+        )
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Return whether members may be reading the topic; True if their subscriptions are not known."""

@@ -23,6 +23,8 @@ from broker.groups.machine.states import GroupState
 from broker.groups.machine.subscription import CONSUMER_PROTOCOL_TYPE
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
+ExpiryRule = Callable[[str, OffsetAndMetadata], bool]
+"""Whether an offset of a topic has expired."""
 
 
 class Committed(NamedTuple):
@@ -210,9 +212,7 @@ class GroupOffsets:
             found.update(dict.fromkeys(each))
         return list(found)
 
-    def expired(
-        self, is_expired: Callable[[str, OffsetAndMetadata], bool], among: Iterable[TopicPartition]
-    ) -> list[TopicPartition]:
+    def expired(self, is_expired: ExpiryRule, among: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return those of some partitions whose offsets have expired, except partitions with a commit under way."""
         committed = self.committed
         found = [
@@ -259,7 +259,7 @@ def expiry_rule(
     state_timestamp_ms: int,
     now_ms: int,
     retention_ms: int,
-) -> Callable[[str, OffsetAndMetadata], bool] | None:
+) -> ExpiryRule | None:
     """Return the rule by which offsets of a group expire (KIP-211); None if none can have expired.
 
     The offsets of an Empty group expire `retention_ms` after its last member left. Those of a group that never had

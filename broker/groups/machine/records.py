@@ -3,13 +3,14 @@
 Owns: the layouts, and which version is written by default. Must not know: who writes when, batches, or what the records
 mean to a group. The format page is docs/formats/consumer-offsets.md.
 
-A key is an int16 version and fields. The version also names the kind of record: 0 and 1 an offset, 2 a group, higher
-ones the newer group protocol (KIP-848), whose records are kept and not decoded. A value is an int16 version and fields,
-or null, which removes the key. Value versions up to 3 are plain, 4 is flexible (compact lengths, tagged fields).
+A key is an int16 version and fields. The version also names the kind of record: 0 and 1 an offset, 2 a group, 3 to 8
+and 16 a group of the consumer protocol (`broker.groups.machine.consumer.records`); others are kept and not decoded. A
+value is an int16 version and fields, or null, which removes the key. Value versions up to 3 are plain, 4 is flexible
+(compact lengths, tagged fields).
 """
 
 from struct import Struct as Layout
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from protocol.codec import decode, encoder
 from protocol.errors import Malformed
@@ -17,6 +18,9 @@ from protocol.schema import bytes_, int32, int64, since, stored, string, struct
 
 NO_TIMESTAMP: Final = -1
 NO_LEADER_EPOCH: Final = -1
+
+if TYPE_CHECKING:
+    from broker.groups.machine.consumer.records import Key
 
 _VERSION = Layout(">h")
 _LENGTH = Layout(">h")
@@ -86,20 +90,25 @@ class GroupMetadataValue:
     members: list[MemberMetadata]
 
 
-RecordKey = OffsetCommitKey | GroupMetadataKey
+_KEY_CLASSES: Final[dict[int, type[OffsetCommitKey | GroupMetadataKey]]] = {
+    0: OffsetCommitKey,
+    1: OffsetCommitKey,
+    2: GroupMetadataKey,
+}
 
-_KEY_CLASSES: Final[dict[int, type[RecordKey]]] = {0: OffsetCommitKey, 1: OffsetCommitKey, 2: GroupMetadataKey}
 
-
-def read_key(data: bytes) -> RecordKey | None:
-    """Decode a key; None if its version belongs to a newer group protocol. Raises Malformed."""
+def read_key(data: bytes) -> "OffsetCommitKey | GroupMetadataKey | Key | None":
+    """Decode a key; None if its version is that of a later release. Raises Malformed."""
     version = _read_version(data, "key")
     cls = _KEY_CLASSES.get(version)
-    if cls is None:
-        if version < 0:
-            raise Malformed(f"record key of version {version}")
-        return None
-    return decode(cls, version, data, _VERSION.size)
+    if cls is not None:
+        return decode(cls, version, data, _VERSION.size)
+    if version < 0:
+        raise Malformed(f"record key of version {version}")
+    from broker.groups.machine.consumer.records import LAYOUTS  # on demand: no start waits for this module
+
+    layout = LAYOUTS.get(version)
+    return None if layout is None else decode(layout[0], version, data, _VERSION.size)
 
 
 def read_offset(data: bytes) -> OffsetAndMetadata:

@@ -12,6 +12,7 @@ from broker.loop.slices import SLICE_MS, SlicedWork
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import Record, batches, read_header, records, set_offset_and_epoch
+from tests.broker.groups.machine.consumer.cluster import FakeTopics
 from tests.support.manual_clock import ManualClock, SteppingClock
 
 Buffer = bytes | bytearray | memoryview
@@ -137,6 +138,7 @@ class Surroundings:
         self.created: list[str] = []
         self.settings = settings or CoordinatorSettings()
         self.sliced_work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms, steps_min=1)
+        self.topics = FakeTopics(t=4)
         self.coordinator = self.new_coordinator()
 
     def new_coordinator(self) -> GroupCoordinator:
@@ -148,6 +150,7 @@ class Surroundings:
             self.clock,
             self.ensure_internal_topic,
             self.sliced_work,
+            lambda: self.topics,
         )
 
     async def ensure_internal_topic(self, name: str) -> None:

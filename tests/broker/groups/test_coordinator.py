@@ -8,6 +8,8 @@ from collections.abc import Awaitable
 import pytest
 
 from broker.groups.batches import CommittingProducer, StoredForm
+from broker.groups.consumer_settings import OWN_ASSIGNORS
+from broker.groups.machine.consumer.events import Timeouts
 from broker.groups.machine.events import JoinResult, SyncResult
 from broker.groups.machine.joins import NEW_MEMBER_JOIN_TIMEOUT_MS
 from broker.groups.machine.offsets import Offsets
@@ -932,7 +934,6 @@ async def test_groups_and_offsets_are_counted_by_state(here: Surroundings) -> No
 
 
 def test_settings_come_from_the_configuration() -> None:
-    assert CoordinatorSettings.from_config(BrokerConfig.from_properties({})) == CoordinatorSettings()
     changed = CoordinatorSettings.from_config(
         BrokerConfig.from_properties(
             {
@@ -946,10 +947,19 @@ def test_settings_come_from_the_configuration() -> None:
                 "offsets.commit.timeout.ms": "6",
                 "offsets.load.buffer.size": "8",
                 "offsets.topic.compression.codec": "4",
+                "group.consumer.max.size": "9",
+                "group.consumer.session.timeout.ms": "50000",
+                "group.consumer.migration.policy": "upgrade",
             }
-        )
+        ),
+        lambda: OWN_ASSIGNORS,
     )
+    assert changed.consumer().max_size == 9
+    assert changed.consumer().timeouts("g") == Timeouts(50_000, 5_000)
     assert changed == CoordinatorSettings(
+        consumer=changed.consumer,
+        serves_consumer_protocol=True,
+        migration="upgrade",
         group=GroupSettings(max_size=7, initial_rebalance_delay_ms=0),
         session_timeout_min_ms=1000,
         session_timeout_max_ms=2000,

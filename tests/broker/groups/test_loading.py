@@ -132,7 +132,7 @@ def test_loaded_offset_is_the_last_committed_one(log: list[bytes], expected: int
 
 
 def test_records_of_newer_types_are_skipped() -> None:
-    newer = build_batch([RecordData(0, b"\0\x03anything", b"else")])
+    newer = build_batch([RecordData(0, b"\0\x09anything", b"else")])
     assert replay(newer, commit(1, offset(4))).group_ids() == ["g"]
 
 

@@ -1,18 +1,52 @@
-"""ConsumerGroupDescribe is refused for each group as a Kafka with ZooKeeper refuses it."""
+"""ConsumerGroupDescribe: groups of the consumer protocol with their members."""
 
 from __future__ import annotations
 
-from broker.handlers import consumer_group_describe
+from pathlib import Path
+
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from tests.broker.groups.served import Served
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.list_groups import ListGroupsRequest
+from tests.broker.handlers.test_commits_in_a_row import begin_to_coordinate
+from tests.broker.handlers.test_consumer_group_heartbeat import ID, heartbeat, joining
+from tests.support.in_process import InProcessBroker, running_broker
 
 
-async def test_each_group_gets_unsupported_version() -> None:
-    served = await Served.up()
-    sent = ConsumerGroupDescribeRequest(group_ids=["g", "h"], include_authorized_operations=False)
-    response = await served.ask(consumer_group_describe, sent, 0)
-    assert [
-        (each.error_code, each.error_message, each.group_id, each.group_state, each.members, each.authorized_operations)
-        for each in response.groups
-    ] == [(ErrorCode.UNSUPPORTED_VERSION, None, name, "", [], -(2**31)) for name in "gh"]
+async def test_a_group_is_described_with_what_its_members_have(served: InProcessBroker, name: str) -> None:
+    await begin_to_coordinate(served)
+    await heartbeat(served, joining(name, instance_id="i", rack_id="r"))
+    sent = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=True)
+    (group,) = (await served.ask(sent, 1)).groups
+    assert (group.error_code, group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == (
+        0, "Stable", 1, 1, "uniform",
+    )  # fmt: skip
+    assert group.authorized_operations > 0
+    (member,) = group.members
+    assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch, member.member_type) == (
+        ID, "i", "r", 1, 1,
+    )  # fmt: skip
+    assert (member.client_id, member.subscribed_topic_names) == (member.client_id, ["t"])
+    for assignment in (member.assignment, member.target_assignment):
+        assert [(each.topic_name, each.partitions) for each in assignment.topic_partitions] == [("t", [0, 1])]
+    described = await served.ask(DescribeGroupsRequest(groups=[name]), 5)
+    assert described.groups[0].group_state == "Dead"
+    for types, expected in ((["consumer"], [name]), (["classic"], [])):
+        listed = await served.ask(ListGroupsRequest(states_filter=["stable"], types_filter=types), 5)
+        assert [each.group_id for each in listed.groups] == expected
+
+
+async def test_groups_that_are_not_of_the_protocol_are_not_found(served: InProcessBroker) -> None:
+    await begin_to_coordinate(served)
+    sent = ConsumerGroupDescribeRequest(group_ids=["nobody"], include_authorized_operations=False)
+    (group,) = (await served.ask(sent, 0)).groups
+    assert (group.error_code, group.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group nobody not found.")
+
+
+async def test_a_broker_that_offers_the_classic_protocol_alone_refuses_each_group(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, {"group.coordinator.rebalance.protocols": "classic"}) as broker:
+        sent = ConsumerGroupDescribeRequest(group_ids=["g", "h"], include_authorized_operations=False)
+        response = await broker.ask(sent, 0)
+        assert [(each.error_code, each.error_message, each.group_id, each.members) for each in response.groups] == [
+            (ErrorCode.UNSUPPORTED_VERSION, None, name, []) for name in "gh"
+        ]

@@ -1,0 +1,48 @@
+"""The settings of groups of the consumer protocol (KIP-848).
+
+Owns: how they are made, the assignors that the broker has itself, and regular expressions of subscriptions. Must not
+know: groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.groups.machine.consumer.assignors import Assignor, RangeAssignor, UniformAssignor
+from broker.groups.machine.consumer.events import Timeouts
+from broker.groups.machine.consumer.membership import ConsumerGroupSettings
+from broker.groups.machine.consumer.refreshing import Rules
+from config import broker_properties as rows
+from protocol.errors import ErrorCode, KafkaError
+
+OWN_ASSIGNORS: Mapping[str, Assignor] = {
+    UniformAssignor.name: UniformAssignor(),
+    RangeAssignor.name: RangeAssignor(),
+}
+
+
+def consumer_group_settings(
+    session_ms: int = 45_000,
+    heartbeat_interval_ms: int = 5_000,
+    max_size: int = rows.INT_MAX,
+    assignors: Mapping[str, Assignor] = OWN_ASSIGNORS,
+) -> ConsumerGroupSettings:
+    timeouts = Timeouts(session_ms, heartbeat_interval_ms)
+    return ConsumerGroupSettings(Rules(assignors, matcher), max_size, lambda _group_id: timeouts)
+
+
+def matcher(regex: str) -> Callable[[str], bool]:
+    """Return the test of topics by a regular expression (RE2). Raises KafkaError: INVALID_REGULAR_EXPRESSION."""
+    import re2  # on demand: few groups use it
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(regex, options)
+    except re2.error as error:
+        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}.",
+        ) from error
+    return lambda name: compiled.fullmatch(name) is not None
