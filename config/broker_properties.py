@@ -231,7 +231,7 @@ MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = integer(
     NOT_NEGATIVE,
     doc="Number of incremental fetch sessions kept.")
 MAX_REQUEST_PARTITION_SIZE_LIMIT = integer("max.request.partition.size.limit", 2000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Partitions in one DescribeTopicPartitions response.")
+    doc="Partitions in one DescribeTopicPartitions response. A broker in a cluster with ZooKeeper does not serve it.")
 
 # Topics and their placement
 AUTO_CREATE_TOPICS_ENABLE = boolean("auto.create.topics.enable", True, READ_ONLY, HIGH,

@@ -111,6 +111,7 @@ _FIRST_NEWER: Mapping[ApiKey, int] = MappingProxyType(
         ApiKey.LIST_OFFSETS: 10,
         ApiKey.CONSUMER_GROUP_HEARTBEAT: 1,
         ApiKey.CONSUMER_GROUP_DESCRIBE: 1,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
     }
 )
 """By API, the first version that Kafka 3.9 in ZooKeeper mode does not list.
@@ -182,6 +183,9 @@ _ROWS = (
     _api(ApiKey.ALLOCATE_PRODUCER_IDS, range(0, 1), 0, cluster_action=True),
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, range(0, 2), 0),
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 2), 0),
+    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, range(0, 1), 0),
+    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 1), 0),
+    _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, range(0, 1), 0),
 )
 
 APIS: Mapping[int, Api] = MappingProxyType({api.key: api for api in _ROWS})

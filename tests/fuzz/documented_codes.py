@@ -381,6 +381,12 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     "ConsumerGroupDescribe": {
         "": "UNSUPPORTED_VERSION",
     },
+    "DescribeTopicPartitions": {
+        "topics": "INVALID_REQUEST",
+        "topics.name": "INVALID_REQUEST INVALID_TOPIC_EXCEPTION",
+        "cursor.topic_name": "INVALID_REQUEST",
+        "cursor.partition_index": "INVALID_REQUEST",
+    },
 }
 
 DOCUMENTED = {
@@ -454,5 +460,6 @@ REFUSED = [
     ("ElectLeaders", "election_type", "-1, 7, lowest, highest", "INVALID_REQUEST"),
     ("AlterClientQuotas", "entries.ops.value", "-1.0, inf, -inf, nan, 1e+308", "INVALID_REQUEST"),
     ("DescribeClientQuotas", "components.match_type", "-1, 7, lowest, highest", "INVALID_REQUEST"),
+    ("DescribeTopicPartitions", "cursor.partition_index", "-1, lowest", "INVALID_REQUEST"),
     ("DescribeCluster", "endpoint_type", "0, -1, 7, lowest, highest", "UNSUPPORTED_ENDPOINT_TYPE"),
 ]

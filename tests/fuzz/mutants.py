@@ -11,7 +11,7 @@ from uuid import UUID
 
 from protocol.records.batch import HEADER_SIZE, read_header
 from protocol.records.builder import assemble
-from protocol.schema import ZERO_UUID, Field, Struct
+from protocol.schema import REQUIRED, ZERO_UUID, Field, Struct
 from tests.fuzz.valid_requests import batch, build
 
 MANY = "many"
@@ -57,7 +57,7 @@ def _wrong_values(field: Field, value: Any, version: int) -> Iterator[tuple[str,
     if not field.is_array:
         if field.wire is not None:
             yield from _wrong_primitives(field.wire.name, value)
-        elif field.struct is not None:
+        elif field.struct is not None and all(inner.default is not REQUIRED for inner in field.struct.__fields__):
             yield "defaults", {}
         return
     yield "empty", []

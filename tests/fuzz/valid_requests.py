@@ -327,6 +327,11 @@ def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
             "topic_partitions": [{"topic_id": known.topic_id, "partitions": [0]}],
         },
         "ConsumerGroupDescribe": {"group_ids": ["new"], "include_authorized_operations": False},
+        "DescribeTopicPartitions": {
+            "topics": [{"name": TOPIC}],
+            "response_partition_limit": 10,
+            "cursor": {"topic_name": TOPIC, "partition_index": 0},
+        },
     }
 
 

@@ -17,7 +17,6 @@ NEVER_SERVED: Mapping[int, str] = {
     71: "GetTelemetrySubscriptions",
     72: "PushTelemetry",
     74: "ListClientMetricsResources",
-    75: "DescribeTopicPartitions",
     76: "ShareGroupHeartbeat",
     77: "ShareGroupDescribe",
     78: "ShareFetch",
