@@ -183,8 +183,6 @@ _ROWS = (
     _api(ApiKey.ALLOCATE_PRODUCER_IDS, range(0, 1), 0, cluster_action=True),
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, range(0, 2), 0),
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 2), 0),
-    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, range(0, 1), 0),
-    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 1), 0),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, range(0, 1), 0),
 )
 

@@ -376,10 +376,17 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     },
     "ListTransactions": {},
     "ConsumerGroupHeartbeat": {
-        "": "UNSUPPORTED_VERSION",
+        "": "GROUP_ID_NOT_FOUND",  # nobody has joined the group
+        "group_id": "INVALID_REQUEST",
+        "member_id": "INVALID_REQUEST",
+        "member_epoch": "INVALID_REQUEST",
+        "instance_id": "INVALID_REQUEST",
+        "rack_id": "INVALID_REQUEST",
+        "subscribed_topic_regex": "INVALID_REGULAR_EXPRESSION",
+        "server_assignor": "UNSUPPORTED_ASSIGNOR",
     },
     "ConsumerGroupDescribe": {
-        "": "UNSUPPORTED_VERSION",
+        "": "GROUP_ID_NOT_FOUND",
     },
     "DescribeTopicPartitions": {
         "topics": "INVALID_REQUEST",

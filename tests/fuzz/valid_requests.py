@@ -322,8 +322,10 @@ def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
         "ListTransactions": {"state_filters": ["Ongoing"], "producer_id_filters": [known.producer_id]},
         "ConsumerGroupHeartbeat": {
             "group_id": "new",
-            "member_id": "",
-            "member_epoch": 0,
+            "member_id": "member",
+            "member_epoch": 1,
+            "rebalance_timeout_ms": 10_000,
+            "subscribed_topic_names": [TOPIC],
             "topic_partitions": [{"topic_id": known.topic_id, "partitions": [0]}],
         },
         "ConsumerGroupDescribe": {"group_ids": ["new"], "include_authorized_operations": False},

@@ -97,7 +97,7 @@ def test_an_api_is_a_message_a_handler_and_two_lines(tmp_path: Path) -> None:
     insert(
         tree / "protocol/api.py",
         "    _api(ApiKey.GREET, range(0, 1), 0),\n",
-        "    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 1), 0),\n",
+        "    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 2), 0),\n",
     )
     used = subprocess.run(
         [sys.executable, "-P", "-c", USE, str(tmp_path / "data")],

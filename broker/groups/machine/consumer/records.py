@@ -87,7 +87,7 @@ class SubscriptionValue:
     subscribed_topic_regex: string | None = None
     rebalance_timeout_ms: int32 = -1
     server_assignor: string | None = None
-    classic_member_metadata: ClassicMember | None = since(0, tag=0, default=None)
+    classic_member_metadata: ClassicMember | None = since(0, nullable=0, tag=0, default=None)
 
 
 @stored(versions=range(6, 7), flexible=None)
