@@ -8,7 +8,7 @@ partitions, which their leaders know. The history of lags is kept by the coordin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Literal, NamedTuple, TypedDict
 
@@ -24,7 +24,9 @@ from broker.console.topics import Unavailable, require_topic, unavailable_of
 from broker.coordination.partitioner import partition_for
 from broker.network.outgoing import PeerUnavailable
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment
+from protocol.described_consumer_groups import like_classic
 from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from protocol.messages.list_groups import ListGroupsRequest
 
@@ -133,8 +135,8 @@ async def groups(console: Console, *, search: str, offset: int, limit: int) -> G
     for broker, names in by_broker.items():
         try:
             offsets.update(await committed(console.client, broker, names))
-            described = await console.client.ask(broker, DescribeGroupsRequest(groups=names))
-            members.update({each.group_id: len(each.members) for each in described.groups if not each.error_code})
+            for described in await _described(console, broker, names):
+                members[described.group_id] = len(described.members)
         except (PeerUnavailable, KafkaError) as error:
             responses.unavailable[broker] = str(error)
     ends = await end_offsets(console.client, await partitions_of(offsets, console.pause))
@@ -224,11 +226,23 @@ def coordinator_of(console: Console, group: str) -> int:
 
 async def described_group(console: Console, broker: int, group: str) -> DescribedGroup:
     """Return a group as its coordinator describes it. Raises ProblemError."""
-    response = await console.client.ask(broker, DescribeGroupsRequest(groups=[group]))
-    described: DescribedGroup = response.groups[0]
+    (described,) = await _described(console, broker, [group], with_errors=True)
     if described.error_code:
         raise of_code(described.error_code, f"group {group!r}")
     return described
+
+
+async def _described(
+    console: Console, broker: int, groups: Sequence[str], *, with_errors: bool = False
+) -> list[DescribedGroup]:
+    """Return groups of both protocols as their coordinator describes them."""
+    response = await console.client.ask(broker, DescribeGroupsRequest(groups=list(groups)))
+    found: dict[str, DescribedGroup] = {each.group_id: each for each in response.groups}
+    if others := [each.group_id for each in response.groups if each.group_state == "Dead"]:
+        request = ConsumerGroupDescribeRequest(group_ids=others, include_authorized_operations=False)
+        newer = (await console.client.ask(broker, request)).groups
+        found.update({each.group_id: like_classic(each) for each in newer if not each.error_code})
+    return [each for each in found.values() if with_errors or not each.error_code]
 
 
 async def topic_groups(console: Console, *, name: str) -> TopicGroups:

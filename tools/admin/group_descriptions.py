@@ -11,7 +11,9 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from base.topic_partition import TopicPartition
-from protocol.errors import KafkaError
+from protocol.described_consumer_groups import like_classic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -60,9 +62,24 @@ def describe_group(admin: AdminClient, name: str) -> ConsumerGroup:
     """Return one group; an unknown one is Dead. Raises KafkaError."""
     request = DescribeGroupsRequest(groups=[name])
     group = admin.query_coordinator(name, request, DescribeGroupsResponse, lambda response: response.groups)
+    if group.group_state == DEAD:
+        group = _consumer_group(admin, name) or group
     coordinator_id = admin.coordinator(name)
     coordinator = f"{admin.endpoint(coordinator_id)}  ({coordinator_id})"
     return ConsumerGroup(name, group.group_state, group.protocol_data, coordinator, tuple(_members(group)))
+
+
+def _consumer_group(admin: AdminClient, name: str) -> DescribedGroup | None:
+    """Return a group of the consumer protocol; None if there is none, or the broker does not serve the protocol."""
+    request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+    try:
+        return like_classic(
+            admin.query_coordinator(name, request, ConsumerGroupDescribeResponse, lambda response: response.groups)
+        )
+    except KafkaError as error:
+        if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            raise
+        return None
 
 
 def committed_offsets(admin: AdminClient, group: str) -> dict[TopicPartition, int]:

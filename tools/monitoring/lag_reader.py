@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 
 from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -35,6 +36,8 @@ from tools.monitoring.lag_windows import Commit, Ends, Status, Window
 T = TypeVar("T")
 
 GROUPS_PER_REQUEST: Final = 100
+CONSUMER: Final = "consumer"
+"""The type of groups of the consumer protocol (KIP-848)."""
 PARTITIONS_PER_REQUEST: Final = 20_000
 
 
@@ -251,13 +254,20 @@ class LagReader:
         """Return the number of members of each group that a broker coordinates."""
         listed = self._admin.call_once(ListGroupsRequest(), ListGroupsResponse, broker_id=broker_id)
         raise_for(listed.error_code)
-        names = [each.group_id for each in listed.groups if self._wanted.search(each.group_id)]
-        if not names:
-            return {}
-        described = self._admin.call_once(
-            DescribeGroupsRequest(groups=names), DescribeGroupsResponse, broker_id=broker_id
-        )
-        return {group.group_id: len(group.members) for group in described.groups}
+        wanted = [each for each in listed.groups if self._wanted.search(each.group_id)]
+        newer = [each.group_id for each in wanted if each.group_type.lower() == CONSUMER]
+        classic = [each.group_id for each in wanted if each.group_type.lower() != CONSUMER]
+        found: dict[str, int] = {}
+        if classic:
+            described = self._admin.call_once(
+                DescribeGroupsRequest(groups=classic), DescribeGroupsResponse, broker_id=broker_id
+            )
+            found |= {group.group_id: len(group.members) for group in described.groups}
+        if newer:
+            request = ConsumerGroupDescribeRequest(group_ids=newer, include_authorized_operations=False)
+            answered = self._admin.call_once(request, ConsumerGroupDescribeResponse, broker_id=broker_id)
+            found |= {group.group_id: len(group.members) for group in answered.groups}
+        return found
 
     def _offsets(
         self, attempts: _Attempts, partitions: Mapping[TopicPartition, PartitionState], timestamp: int

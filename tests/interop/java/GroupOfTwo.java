@@ -38,7 +38,7 @@ public class GroupOfTwo {
             long committed = 0;
             Set<TopicPartition> all = first.assignment();
             for (var offset : first.committed(all).values()) {
-                committed += offset.offset();
+                committed += offset == null ? 0 : offset.offset();
             }
             System.out.println("read " + count + ", committed " + committed);
         }
