@@ -1,7 +1,7 @@
 """Opens Protobuf values of Confluent's wire format by the text of their `.proto` schema.
 
-Owns the wire format and as much of the schema language as names fields: messages, enums, maps and repeated
-fields. Pure. It needs no compiler and no library; fields that the schema does not explain keep their numbers.
+Owns as much of the schema language as names fields: messages, enums, maps and repeated fields. Pure. It needs no
+compiler and no library; fields that the schema does not explain keep their numbers.
 
 A value after its schema id is a list of message indexes, zigzag varints, then the message. `0` alone is the first.
 """
@@ -14,6 +14,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from base.dataclass import dataclass
+from protocol.protobuf import Value, fields, varint
 
 DEPTH_MAX: Final = 32
 FIELDS_MAX: Final = 10_000
@@ -47,12 +48,12 @@ class Message:
 
 def fields_of(data: bytes, root: Message) -> dict[str, Any]:
     """Return the fields of a value by name; `root` is the file. Raises ValueError for bytes that are no such value."""
-    count, position = _varint(data, 0)
+    count, position = varint(data, 0)
     indexes = [0]
     if count := _zigzag(count):
         indexes = []
         for _ in range(min(count, DEPTH_MAX)):
-            index, position = _varint(data, position)
+            index, position = varint(data, position)
             indexes.append(_zigzag(index))
     message, scopes = root, [root]
     for index in indexes:
@@ -69,14 +70,10 @@ class _Reader:
         if depth > DEPTH_MAX:
             raise ValueError("messages are nested too deeply")
         found: dict[str, Any] = {}
-        position = 0
-        while position < len(data):
+        for number, _, raw in fields(data):
             self._left -= 1
             if self._left < 0:
                 raise ValueError("too many fields")
-            key, position = _varint(data, position)
-            number, wire_type = key >> 3, key & 7
-            raw, position = _raw(data, position, wire_type)
             known = None if message is None else message.fields.get(number)
             name = str(number) if known is None else known.name
             if known is not None and known.map_types is not None and isinstance(raw, memoryview):
@@ -86,16 +83,14 @@ class _Reader:
                 pair = self.message(raw, entry, scopes, depth + 1)
                 found.setdefault(name, {})[str(pair.get("key", ""))] = pair.get("value")
                 continue
-            values = self._values(raw, wire_type, known, scopes, depth)
+            values = self._values(raw, known, scopes, depth)
             if known is not None and known.is_repeated:
                 found.setdefault(name, []).extend(values)
             else:
                 found[name] = values[-1] if values else None
         return found
 
-    def _values(
-        self, raw: int | bytes | memoryview, wire_type: int, known: _Field | None, scopes: list[Message], depth: int
-    ) -> list[Any]:
+    def _values(self, raw: Value, known: _Field | None, scopes: list[Message], depth: int) -> list[Any]:
         type_name = "" if known is None else known.type_name
         if isinstance(raw, memoryview):
             inner = _find(type_name, scopes)
@@ -116,23 +111,9 @@ class _Reader:
             return [_fixed(bytes(raw[at : at + size]), type_name) for at in range(0, len(raw), size)]
         values, position = [], 0
         while position < len(raw):
-            value, position = _varint(raw, position)
+            value, position = varint(raw, position)
             values.append(_number(value, type_name, scopes))
         return values
-
-
-def _raw(data: memoryview, position: int, wire_type: int) -> tuple[int | bytes | memoryview, int]:
-    if wire_type == 0:
-        return _varint(data, position)
-    size = {1: 8, 5: 4}.get(wire_type)
-    if wire_type == 2:
-        length, position = _varint(data, position)
-        if length > len(data) - position:
-            raise ValueError("a field is cut off")
-        return data[position : position + length], position + length
-    if size is None or size > len(data) - position:
-        raise ValueError(f"wire type {wire_type}")
-    return bytes(data[position : position + size]), position + size
 
 
 def _fixed(raw: bytes, type_name: str) -> float | int:
@@ -170,19 +151,6 @@ def _find(type_name: str, scopes: list[Message]) -> tuple[Message, list[Message]
             else:
                 return found, inner
     return None
-
-
-def _varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if position >= len(data) or shift > 63:
-            raise ValueError("a number is cut off")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
 
 
 def _zigzag(value: int) -> int:
