@@ -29,12 +29,14 @@ from broker.requests.services import Services
 from broker.settings.assembly import Reconfiguration, config_changes, permissions, quotas
 from broker.settings.component_settings import controller_settings
 from broker.settings.policies import Policies
+from broker.telemetry.client_instances import ClientInstances
 from broker.transactions.assembly import Transactions, coordinate_transactions
 from broker.transactions.markers import Marker
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.state_store import StateStore
 from protocol.api import Api
+from protocol.ids import random_id
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
@@ -97,6 +99,9 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
     )
     view.metadata_changes.subscribe(partial(_metadata_changed, view, control, groups, transactions))
     permitted, limited = permissions(on, beside.acl_store), quotas(on)
+    client_instances = ClientInstances(
+        config[properties.TELEMETRY_MAX_BYTES], partial(random_id, on.random.getrandbits)
+    )
     return Services(
         broker_id=on.broker_id,
         config=config,
@@ -121,7 +126,8 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         fetch_service=clients.fetch_service,
         topics=control.topics,
         topic_configs=view.topic_configs,
-        config_changes=config_changes(on, view, policies, beside.changed),
+        config_changes=config_changes(on, view, policies, beside.changed, client_instances),
+        client_instances=client_instances,
         policies=policies,
         client_quotas=limited.client,
         enforced_quotas=limited.enforced,

@@ -773,7 +773,7 @@ CONSOLE_CONNECT_URL = string_list("console.connect.url", (), READ_ONLY, LOW, HTT
     doc="Addresses of the workers of one Kafka Connect cluster, such as http://host:8083, whose connectors the web "
         "console shows. If a worker does not respond, the next one is asked. Milena's own setting.")
 TELEMETRY_MAX_BYTES = integer("telemetry.max.bytes", 1_048_576, READ_ONLY, LOW, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Largest batch of metrics a client may push.")
+    doc="Largest batch of metrics a client may push. A broker in a cluster with ZooKeeper takes none.")
 
 # Raft metadata: accepted so that files load
 PROCESS_ROLES = string_list("process.roles", (), READ_ONLY, HIGH, OneOf(("broker", "controller")),

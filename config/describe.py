@@ -1,4 +1,4 @@
-"""The rows of a DescribeConfigs response for brokers and topics.
+"""The rows of a DescribeConfigs response for brokers, topics and subscriptions.
 
 Pure functions of the layers of a BrokerConfig and a topic's overrides; the handler copies the rows into its response.
 Rows are sorted by name. The synonyms of a setting that have a value are listed, highest layer first, starting at the
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from config.broker import LISTENER_PREFIX, BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
+from config.client_metrics import CLIENT_METRICS_PROPERTIES
 from config.definition import ConfigType, Property, Source, UpdateMode, Visibility, text_of
 from config.log_config import topic_value
 from config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
@@ -62,6 +63,23 @@ def describe_topic(
 ) -> list[ConfigRow]:
     """Every setting of a topic, or those of `names` that exist."""
     return [_topic_row(config, overrides, name) for name in _selected(TOPIC_PROPERTIES, names)]
+
+
+def describe_client_metrics(settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigRow]:
+    """What was set of a subscription to metrics of clients, or those settings of `names` that were."""
+    return [
+        ConfigRow(
+            name,
+            settings[name],
+            False,
+            Source.CLIENT_METRICS_CONFIG,
+            False,
+            (),
+            CLIENT_METRICS_PROPERTIES[name].type,
+            CLIENT_METRICS_PROPERTIES[name].doc,
+        )
+        for name in _selected(settings, names)
+    ]
 
 
 def _selected(known: Iterable[str], names: Collection[str] | None) -> list[str]:

@@ -51,6 +51,10 @@ LOG_DIRS_IN_USE = f"{MILENA}/log_dirs"
 DELEGATION_TOKENS = "/delegation_token/tokens"
 
 CONFIG_ENTITY_TYPES = ("topics", "clients", "users", "brokers", "ips")
+CLIENT_METRICS_TYPE = "client-metrics"
+"""Entities that only a store of one broker has, as Kafka has them only without ZooKeeper."""
+CLIENT_METRICS = f"/config/{CLIENT_METRICS_TYPE}"
+"""Their parent, which the first of them creates."""
 DEFAULT_ENTITY = "<default>"
 
 # Every broker creates these at start if they are missing, parents first and without data.
@@ -470,7 +474,7 @@ class ConfigEntity(NamedTuple):
 
 # As in Kafka: the characters that java.net.URLEncoder keeps are not quoted, and a space becomes %20.
 _UNQUOTED = "-_."
-_ENCODED_TYPES = frozenset({"users", "clients"})
+_ENCODED_TYPES = frozenset({"users", "clients", CLIENT_METRICS_TYPE})
 
 
 def topic_entity(topic: str) -> ConfigEntity:
@@ -482,6 +486,10 @@ def broker_entity(broker_id: int | None) -> ConfigEntity:
     return ConfigEntity((("brokers", None if broker_id is None else str(broker_id)),))
 
 
+def client_metrics_entity(subscription: str) -> ConfigEntity:
+    return ConfigEntity(((CLIENT_METRICS_TYPE, subscription),))
+
+
 def config_entity_path(entity: ConfigEntity) -> str:
     """Return the entity's path below /config, as in change notifications: `users/alice/clients/app`."""
     return "/".join(f"{entity_type}/{_encode_name(entity_type, name)}" for entity_type, name in entity.parts)
@@ -491,7 +499,8 @@ def parse_config_entity_path(path: str) -> ConfigEntity:
     with _decoding(path):
         words = path.split("/")
         types, names = words[::2], words[1::2]
-        if len(types) != len(names) or types[0] not in CONFIG_ENTITY_TYPES or types[1:] not in ([], ["clients"]):
+        is_known = types[0] in CONFIG_ENTITY_TYPES or types[0] == CLIENT_METRICS_TYPE
+        if len(types) != len(names) or not is_known or types[1:] not in ([], ["clients"]):
             raise Undecodable(f"{path!r}, expected type/name below /config")
         return ConfigEntity(tuple((type_, _decode_name(type_, name)) for type_, name in zip(types, names, strict=True)))
 
@@ -501,9 +510,10 @@ def config_path(entity: ConfigEntity) -> str:
 
 
 def config_parent_paths(entity: ConfigEntity) -> list[str]:
-    """Return the nodes above the entity's own that do not exist from the start: the user's and its `clients`."""
+    """Return the nodes above the entity's own that may be missing, such as the user's and its `clients`."""
     words = config_path(entity).split("/")
-    return ["/".join(words[:end]) for end in range(4, len(words))]
+    first = 3 if entity.parts[0][0] == CLIENT_METRICS_TYPE else 4
+    return ["/".join(words[:end]) for end in range(first, len(words))]
 
 
 def encode_config(values: Mapping[str, str]) -> bytes:

@@ -111,6 +111,9 @@ _FIRST_NEWER: Mapping[ApiKey, int] = MappingProxyType(
         ApiKey.LIST_OFFSETS: 10,
         ApiKey.CONSUMER_GROUP_HEARTBEAT: 1,
         ApiKey.CONSUMER_GROUP_DESCRIBE: 1,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 0,
+        ApiKey.PUSH_TELEMETRY: 0,
+        ApiKey.LIST_CONFIG_RESOURCES: 0,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
     }
 )
@@ -183,6 +186,9 @@ _ROWS = (
     _api(ApiKey.ALLOCATE_PRODUCER_IDS, range(0, 1), 0, cluster_action=True),
     _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, range(0, 2), 0),
     _api(ApiKey.CONSUMER_GROUP_DESCRIBE, range(0, 2), 0),
+    _api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, range(0, 1), 0),
+    _api(ApiKey.PUSH_TELEMETRY, range(0, 1), 0),
+    _api(ApiKey.LIST_CONFIG_RESOURCES, range(0, 2), 0),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, range(0, 1), 0),
 )
 

@@ -1,7 +1,7 @@
 """AlterConfigs: replace all settings of topics and brokers; each resource has its own result.
 
 Settings that the request does not name return to their defaults, so IncrementalAlterConfigs replaced it (KIP-339).
-Log levels and client metrics cannot be changed this way.
+Log levels cannot be changed this way.
 """
 
 from __future__ import annotations

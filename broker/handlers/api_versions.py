@@ -1,4 +1,4 @@
-"""ApiVersions: the APIs and versions that this broker serves.
+"""ApiVersions: the APIs and versions that this broker serves; those of telemetry only while it has subscriptions.
 
 Version notes: v3 client software name and version (KIP-511), features; the response header is version 0 always, and a
 version that is not known gets a response in the layout of version 0, from the dispatcher.
@@ -12,6 +12,7 @@ from typing import Protocol
 
 from broker.handlers.declaration import Declaration
 from broker.handlers.request_context import RequestContext
+from broker.telemetry.client_instances import ClientInstances
 from config.broker import BrokerConfig
 from protocol.api import Api
 from protocol.api_key import ApiKey
@@ -20,6 +21,10 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVe
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[-.a-zA-Z0-9]*[a-zA-Z0-9])?")
 
+
+OF_TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""Listed only while there are subscriptions. Otherwise each client would send one of them for nothing, and librdkafka
+logs a line when it does. Kafka too lists them only if it has a receiver of metrics."""
 
 API = Declaration(
     ApiKey.API_VERSIONS,
@@ -32,6 +37,7 @@ class Needs(Protocol):
 
     config: BrokerConfig
     listed_apis: Sequence[Api]
+    client_instances: ClientInstances
 
 
 def handle(services: Needs, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
@@ -44,6 +50,7 @@ def handle(services: Needs, request: ApiVersionsRequest, context: RequestContext
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.versions.start, max_version=api.versions.stop - 1)
             for api in services.listed_apis
+            if api.key not in OF_TELEMETRY or services.client_instances.subscriptions
         ],
         # 0: features are known, none is finalized; -1: nothing is known of features.
         finalized_features_epoch=0 if services.config.inter_broker_protocol.has_features else -1,

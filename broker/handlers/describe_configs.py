@@ -1,4 +1,4 @@
-"""DescribeConfigs: effective settings of brokers and topics, with their sources.
+"""DescribeConfigs: effective settings of brokers, topics, loggers and subscriptions, with their sources.
 
 Version notes: v0 has is_default instead of a source; v1 synonyms; v3 types and documentation.
 """
@@ -17,9 +17,16 @@ from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from broker.settings.logger_levels import describe_loggers
+from broker.telemetry.client_instances import ClientInstances
 from config.broker import BrokerConfig
 from config.definition import Source
-from config.describe import ConfigRow, describe_broker, describe_cluster_default, describe_topic
+from config.describe import (
+    ConfigRow,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster_default,
+    describe_topic,
+)
 from controller.topic_creation import topic_name_problem
 from protocol.api_key import ApiKey
 from protocol.codec import encode_element
@@ -56,6 +63,7 @@ class Needs(Protocol):
     config: BrokerConfig
     metadata_cache: MetadataCache
     topic_configs: TopicConfigs
+    client_instances: ClientInstances
     sliced_work: SlicedWork
 
 
@@ -124,7 +132,12 @@ def _rows(services: Needs, resource: DescribeConfigsResource) -> list[ConfigRow]
     if resource.resource_type == BROKER_LOGGER:
         _require_this_broker(services, name)
         return describe_loggers(keys)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
+    if not services.config.has_own_metadata_store:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+    subscription = services.client_instances.subscriptions.get(name)
+    return describe_client_metrics({} if subscription is None else subscription.settings, keys)
 
 
 def _require_this_broker(services: Needs, name: str) -> None:

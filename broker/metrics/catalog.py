@@ -15,6 +15,7 @@ from broker.metrics.host import GarbageCollections, Host
 from broker.metrics.loop_idle import LoopIdle, idle_metrics
 from broker.metrics.loop_lag import lag_metric
 from broker.metrics.metric import Kind, Metric, Sample, Shown
+from broker.metrics.of_clients import client_metrics
 from broker.metrics.of_cluster import broker_metrics, controller_metrics, session_metrics
 from broker.metrics.of_coordinators import group_metrics, transaction_metrics
 from broker.metrics.of_host import host_metrics, process_metrics
@@ -87,6 +88,7 @@ def all_metrics(
     yield from network_metrics(sockets, waiting_requests)
     yield from login_metrics(sockets)
     yield from quota_metrics(services.enforced_quotas)
+    yield from client_metrics(services.client_instances, services.clock.monotonic_ms)
     yield from log_metrics(services.log_manager, measured.flush_times)
     yield from cleaner_metrics(services.log_manager, cleaner)
     yield lag_metric(measured.loop_lag)

@@ -47,6 +47,7 @@ from broker.security.delegation_tokens import DelegationTokens
 from broker.security.scram_credentials import ScramCredentials
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.policies import Policies
+from broker.telemetry.client_instances import ClientInstances
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
 from broker.transactions.marker_writer import MarkerWriter
@@ -92,6 +93,7 @@ class Services:
     topics: TopicAdministration
     topic_configs: TopicConfigs
     config_changes: ConfigChanges
+    client_instances: ClientInstances
     policies: Policies
     client_quotas: ClientQuotas
     enforced_quotas: EnforcedQuotas

@@ -17,6 +17,7 @@ from broker.settings.component_settings import quota_defaults, quota_windows
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.listener_security import delegation_token_secret, delegation_token_times, new_authorizer
 from broker.settings.policies import Policies
+from broker.telemetry.client_instances import ClientInstances
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.state_store import StateStore
@@ -50,8 +51,10 @@ class Quotas:
     enforced: EnforcedQuotas
 
 
-def config_changes(on: Foundation, view: ClusterView, policies: Policies, changed: Reconfiguration) -> ConfigChanges:
-    """Return the admin path of settings."""
+def config_changes(
+    on: Foundation, view: ClusterView, policies: Policies, changed: Reconfiguration, instances: ClientInstances
+) -> ConfigChanges:
+    """Return the admin path of settings. `instances` are the clients whose subscriptions change."""
     return ConfigChanges(
         on.broker_id,
         on.store,
@@ -61,6 +64,7 @@ def config_changes(on: Foundation, view: ClusterView, policies: Policies, change
         on.sliced_work,
         on_topic_changed=changed.topic,
         on_broker_changed=changed.broker,
+        on_subscription_changed=instances.subscribe,
         check_broker=changed.check_broker,
         check_policy=policies.check_change,
     )

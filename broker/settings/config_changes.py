@@ -1,7 +1,7 @@
-"""Changes the settings of topics, brokers and loggers for clients, and applies changes that others have made.
+"""Changes the settings of topics, brokers, loggers and subscriptions for clients, and applies changes of others.
 
 Owns: what AlterConfigs and IncrementalAlterConfigs mean, the order check - write - notify - apply, and the dynamic
-layers of this broker's configuration. Must not know: response layouts, or which parts use a setting (two callbacks do).
+layers of this broker's configuration. Must not know: response layouts, or which parts use a setting (callbacks do).
 
 Invariants: either all changes of a resource are made, or none; a successful response means that the change has taken
 effect on this broker; an invalid value in the store is ignored and logged, and never stops the broker.
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
 from broker.cluster.metadata_cache import MetadataCache
@@ -29,10 +30,21 @@ from config.definition import ConfigError, ConfigErrors, ConfigType, Property, U
 from config.log_config import CompactionLag, validate_topic_overrides
 from config.old_names import TOPIC_RENAMED
 from config.topic_properties import TOPIC_PROPERTIES
-from controller.entity_configs import change_overrides, entity_overrides
-from controller.paths import ConfigEntity, Undecodable, broker_entity, topic_entity
+from controller.entity_configs import all_overrides, change_overrides, entity_overrides
+from controller.paths import (
+    CLIENT_METRICS,
+    CLIENT_METRICS_TYPE,
+    ConfigEntity,
+    Undecodable,
+    broker_entity,
+    client_metrics_entity,
+    topic_entity,
+)
 from controller.state_store import StateStore
 from protocol.errors import ErrorCode, KafkaError, without_frames
+
+if TYPE_CHECKING:
+    from broker.telemetry.subscriptions import Subscription
 
 logger = logging.getLogger("kafka.server.ConfigAdminManager")
 
@@ -44,7 +56,7 @@ class ResourceType(IntEnum):
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
-    """Rejected: only clusters with KRaft have them."""
+    """Rejected in a cluster with ZooKeeper, as by Kafka."""
 
 
 class Operation(IntEnum):
@@ -101,10 +113,12 @@ class ConfigChanges:
         *,
         on_topic_changed: Callable[[str], Awaitable[None]],
         on_broker_changed: Callable[[], Awaitable[None]],
+        on_subscription_changed: Callable[[str, Subscription | None], None],
         check_broker: Callable[[BrokerConfig], None],
         check_policy: Callable[[str, str, Mapping[str, str | None]], None],
     ) -> None:
-        """The callbacks apply a topic's overrides, or the dynamic layers of `config`, to the running components.
+        """The callbacks apply a topic's overrides, the dynamic layers of `config`, or a subscription to metrics of
+        clients, None if it was removed, to the running components.
 
         `check_broker` raises KafkaError for a changed configuration that parts of the broker cannot use, and
         `check_policy` for values of a topic or broker that the policy of this broker rejects.
@@ -118,6 +132,7 @@ class ConfigChanges:
         self._passwords = PasswordEncoder(config)
         self._on_topic_changed = on_topic_changed
         self._on_broker_changed = on_broker_changed
+        self._on_subscription_changed = on_subscription_changed
         self._check_broker = check_broker
         self._check_policy = check_policy
         self._reading = InOrder()
@@ -157,6 +172,25 @@ class ConfigChanges:
         elif entity_type == "brokers" and name in (None, str(self._broker_id)):
             await self.load_dynamic_layers()
             await self._on_broker_changed()
+        elif entity_type == CLIENT_METRICS_TYPE and name is not None:
+            self._apply_subscription(name, await entity_overrides(self._store, entity))
+
+    async def load_subscriptions(self) -> None:
+        """Read all subscriptions to metrics of clients. A broker in a cluster with ZooKeeper has none."""
+        if not self._config.has_own_metadata_store or await self._store.exists(CLIENT_METRICS) is None:
+            return
+        for entity, settings in (await all_overrides(self._store, CLIENT_METRICS_TYPE)).items():
+            ((_, name),) = entity.parts
+            if name is not None:
+                self._apply_subscription(name, settings)
+
+    def _apply_subscription(self, name: str, settings: Mapping[str, str]) -> None:
+        from broker.telemetry.subscriptions import subscription_of  # on demand, as above
+
+        try:
+            self._on_subscription_changed(name, subscription_of(name, settings) if settings else None)
+        except KafkaError as error:
+            logger.error("ignoring the stored subscription %s to metrics of clients: %s", name, error.message)
 
     async def read_again(self) -> None:
         """Read all settings and apply those that changed while no change was reported."""
@@ -211,6 +245,8 @@ class ConfigChanges:
             from broker.settings.logger_levels import change_levels  # on demand: no start needs it
 
             change_levels(_level_changes(one.changes), validate_only=validate_only)
+        elif one.resource_type == ResourceType.CLIENT_METRICS and self._config.has_own_metadata_store:
+            await self._alter_subscription(one, validate_only=validate_only)
         elif one.resource_type in set(ResourceType):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -254,6 +290,17 @@ class ConfigChanges:
 
         entity = broker_entity(self._broker_id if per_broker else None)
         await self._write(entity, edit, one, validate_only=validate_only)
+
+    async def _alter_subscription(self, one: Alteration, *, validate_only: bool) -> None:
+        from broker.telemetry.subscriptions import subscription_of  # on demand: no start needs it
+        from config.client_metrics import CLIENT_METRICS_PROPERTIES
+
+        def edit(before: Mapping[str, str]) -> Mapping[str, str]:
+            after = _edited({} if one.replaces else before, one.changes, CLIENT_METRICS_PROPERTIES)
+            subscription_of(one.resource_name, after)
+            return after
+
+        await self._write(client_metrics_entity(one.resource_name), edit, one, validate_only=validate_only)
 
     async def _write(
         self,

@@ -388,6 +388,15 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     "ConsumerGroupDescribe": {
         "": "GROUP_ID_NOT_FOUND",
     },
+    "GetTelemetrySubscriptions": {
+        "": "THROTTLING_QUOTA_EXCEEDED",
+    },
+    "PushTelemetry": {
+        "": "INVALID_REQUEST THROTTLING_QUOTA_EXCEEDED UNKNOWN_SUBSCRIPTION_ID",  # a request before may be the last
+    },
+    "ListConfigResources": {
+        "resource_types": "UNSUPPORTED_VERSION",
+    },
     "DescribeTopicPartitions": {
         "topics": "INVALID_REQUEST",
         "topics.name": "INVALID_REQUEST INVALID_TOPIC_EXCEPTION",
@@ -467,6 +476,7 @@ REFUSED = [
     ("ElectLeaders", "election_type", "-1, 7, lowest, highest", "INVALID_REQUEST"),
     ("AlterClientQuotas", "entries.ops.value", "-1.0, inf, -inf, nan, 1e+308", "INVALID_REQUEST"),
     ("DescribeClientQuotas", "components.match_type", "-1, 7, lowest, highest", "INVALID_REQUEST"),
+    ("ListConfigResources", "resource_types", "0, 1, -1, -2, 7, lowest, highest", "UNSUPPORTED_VERSION"),
     ("DescribeTopicPartitions", "cursor.partition_index", "-1, lowest", "INVALID_REQUEST"),
     ("DescribeCluster", "endpoint_type", "0, -1, 7, lowest, highest", "UNSUPPORTED_ENDPOINT_TYPE"),
 ]

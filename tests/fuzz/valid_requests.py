@@ -329,6 +329,15 @@ def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
             "topic_partitions": [{"topic_id": known.topic_id, "partitions": [0]}],
         },
         "ConsumerGroupDescribe": {"group_ids": ["new"], "include_authorized_operations": False},
+        "GetTelemetrySubscriptions": {"client_instance_id": known.topic_id},
+        "PushTelemetry": {
+            "client_instance_id": known.topic_id,
+            "subscription_id": 1,
+            "terminating": False,
+            "compression_type": 0,
+            "metrics": b"metrics",
+        },
+        "ListConfigResources": {"resource_types": [2]},
         "DescribeTopicPartitions": {
             "topics": [{"name": TOPIC}],
             "response_partition_limit": 10,

@@ -14,9 +14,6 @@ from tools.client.admin_options import add_admin_options, admin_client
 NEVER_SERVED: Mapping[int, str] = {
     55: "DescribeQuorum",
     64: "UnregisterBroker",
-    71: "GetTelemetrySubscriptions",
-    72: "PushTelemetry",
-    74: "ListClientMetricsResources",
     76: "ShareGroupHeartbeat",
     77: "ShareGroupDescribe",
     78: "ShareFetch",
@@ -29,7 +26,7 @@ NEVER_SERVED: Mapping[int, str] = {
     86: "DeleteShareGroupState",
     87: "ReadShareGroupStateSummary",
 }
-"""Requests that Kafka 3.9 defines for KRaft, share groups and telemetry, by key. No tool here sends them."""
+"""Requests that Kafka 3.9 defines for KRaft and share groups, by key. No tool here sends them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
-"""kafka-client-metrics: subscriptions to metrics of clients (KIP-714), which need KRaft.
+"""kafka-client-metrics: subscriptions to metrics of clients (KIP-714).
 
-The command line is parsed and the broker is asked, so that scripts get the error that Kafka in ZooKeeper mode gives.
+A broker in a cluster with ZooKeeper refuses them, with the errors that Kafka in ZooKeeper mode gives.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import KafkaError
 from protocol.ids import id_text, random_id
+from protocol.messages.describe_configs import DescribeConfigsResourceResult
 from tools.admin.config_entities import CLIENT_METRICS, Entity
-from tools.admin.config_resources import read_configs, write_configs
+from tools.admin.config_resources import read_configs, subscription_names, write_configs
 from tools.base.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, UsageError, is_given, run_tool
 from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client
 
 _ACTIONS: Final = ("--alter", "--delete", "--describe", "--list")
 _SETTINGS: Final = {"--interval": "interval.ms", "--match": "match", "--metrics": "metrics"}
-_UNSUPPORTED: Final = "The node does not support LIST_CLIENT_METRICS_RESOURCES"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,20 +72,29 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 
 def _perform(admin: AdminClient, action: str, options: argparse.Namespace) -> None:
     """Raises KafkaError."""
-    if action == "--list" or (action == "--describe" and options.name is None):
-        admin.metadata([])  # so that an unreachable broker is reported as such
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, _UNSUPPORTED)
-    if action == "--describe":
-        print(f"Client metrics configs for {options.name} are:")
-    if action == "--alter":
-        name = options.name or id_text(random_id(secrets.randbits))
-        given = {key: getattr(options, option.lstrip("-")) for option, key in _SETTINGS.items()}
-        added = {key: value for key, value in given.items() if value}
-        write_configs(admin, Entity(CLIENT_METRICS, name), added, [key for key, value in given.items() if value == ""])
-        print(f"Altered client metrics config for {name}.")
-        return
-    for config in read_configs(admin, Entity(CLIENT_METRICS, options.name), describe_all=True):
-        print(f"  {config.name}={config.value}")
+    match action:
+        case "--list":
+            print("\n".join(subscription_names(admin)))
+        case "--describe":
+            for name in [options.name] if options.name is not None else subscription_names(admin):
+                print(f"Client metrics configs for {name} are:")
+                for config in _configs(admin, name):
+                    print(f"  {config.name}={config.value}")
+        case "--alter":
+            name = options.name or id_text(random_id(secrets.randbits))
+            given = {key: getattr(options, option.lstrip("-")) for option, key in _SETTINGS.items()}
+            added = {key: value for key, value in given.items() if value}
+            removed = [key for key, value in given.items() if value == ""]
+            write_configs(admin, Entity(CLIENT_METRICS, name), added, removed)
+            print(f"Altered client metrics config for {name}.")
+        case "--delete":
+            names = [config.name for config in _configs(admin, options.name)]
+            write_configs(admin, Entity(CLIENT_METRICS, options.name), {}, names)
+            print(f"Deleted client metrics config for {options.name}.")
+
+
+def _configs(admin: AdminClient, name: str) -> list[DescribeConfigsResourceResult]:
+    return read_configs(admin, Entity(CLIENT_METRICS, name), describe_all=True)
 
 
 if __name__ == "__main__":

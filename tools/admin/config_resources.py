@@ -19,6 +19,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from tools.admin.config_entities import BROKER_LOGGERS, BROKERS, CLIENT_METRICS, DEFAULT_NAME, TOPICS, Entity
 from tools.base.java_names import hash_map_order
 from tools.client.admin_client import AdminClient, raise_for
@@ -111,13 +112,30 @@ def _broker_id(entity: Entity) -> int | None:
 
 
 def _all_names(admin: AdminClient, entity_type: str) -> list[str]:
-    """Return the names of all entities of a type. Raises KafkaError for client-metrics, which only KRaft has."""
+    """Return the names of all entities of a type. Raises KafkaError."""
     if entity_type == CLIENT_METRICS:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The node does not support LIST_CLIENT_METRICS_RESOURCES")
+        return subscription_names(admin)
     if entity_type == TOPICS:
         return hash_map_order(topic.name or "" for topic in admin.metadata().topics)
     brokers = [str(broker.node_id) for broker in admin.metadata([]).brokers]
     return [*brokers, DEFAULT_NAME] if entity_type == BROKERS else brokers
+
+
+def subscription_names(admin: AdminClient) -> list[str]:
+    """Return the names of all subscriptions to metrics of clients.
+
+    Raises KafkaError, with UNSUPPORTED_VERSION from a broker in a cluster with ZooKeeper.
+    """
+    try:
+        response = admin.call(ListConfigResourcesRequest(), ListConfigResourcesResponse)
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        raise KafkaError(error.code, "The node does not support LIST_CLIENT_METRICS_RESOURCES") from error
+    raise_for(response.error_code)
+    # Newer brokers list every type if none is requested, older ones cannot be asked for one.
+    ours = RESOURCE_TYPES[CLIENT_METRICS]
+    return [resource.resource_name for resource in response.config_resources if resource.resource_type == ours]
 
 
 def _shown(value: str | None) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from broker.handlers.api_versions import OF_TELEMETRY
+from broker.telemetry.subscriptions import subscription_of
 from protocol.api import APIS
 from protocol.headers import UnsupportedApi, request_header
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -27,9 +29,19 @@ async def cluster(tmp_path: Path) -> AsyncIterator[InProcessCluster]:
 
 @pytest.mark.parametrize("version", range(5))
 async def test_a_broker_of_its_own_lists_all_versions(served: InProcessBroker, version: int) -> None:
+    served.services.client_instances.subscribe("s", subscription_of("s", {"metrics": "*"}))
     response = await served.ask(REQUEST, version)
     assert listed_in(response) == {key: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
     assert response.finalized_features_epoch == (0 if version >= 3 else -1)
+
+
+async def test_telemetry_is_listed_only_while_there_are_subscriptions(served: InProcessBroker) -> None:
+    instances = served.services.client_instances
+    assert listed_in(await served.ask(REQUEST)).keys() == APIS.keys() - OF_TELEMETRY
+    instances.subscribe("s", subscription_of("s", {"metrics": "*"}))
+    assert listed_in(await served.ask(REQUEST)).keys() == APIS.keys()
+    instances.subscribe("s", None)
+    assert listed_in(await served.ask(REQUEST)).keys() == APIS.keys() - OF_TELEMETRY
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -445,7 +445,7 @@ async def test_configs_are_described_with_their_sources(served: InProcessBroker,
         (BROKER, "", ErrorCode.NONE),
         (BROKER, "7", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "0", ErrorCode.NONE),
-        (CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_only_existing_resources_have_configs(

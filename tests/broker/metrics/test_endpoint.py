@@ -205,7 +205,7 @@ async def test_names_are_kafkas_and_all_are_documented(monitored: Monitored) -> 
     ours = {name for name in scrape.names if not name.startswith(("process_", "python_"))}
     ours.add("kafka_server_socket_server_metrics_connections")  # this broker has no connection
     ours |= FETCHERS_NAMES | NAMES_IN_A_CLUSTER | NAMES_WITH_TRANSACTIONS  # nor a leader to follow
-    ours.add("kafka_network_requestmetrics_deprecatedrequests")
+    ours |= {"kafka_network_requestmetrics_deprecatedrequests", "kafka_client_metric"}
     ours.add("kafka_log_logmanager_remainingsegmentstorecover")  # this broker is started
     assert {name.removesuffix("_total") for name in documented} == {name.removesuffix("_total") for name in ours}
 

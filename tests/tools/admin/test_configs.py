@@ -361,10 +361,19 @@ class TestQuotas:
         assert outcome == Outcome(1, "", "Invalid config(s): producer_byte_rate\n")
 
 
-def test_all_client_metrics_are_refused_without_a_heading(kafka_configs: RunTool) -> None:
-    outcome = kafka_configs("--describe", "--entity-type", "client-metrics")
-    assert (outcome.status, outcome.stdout) == (1, "")
-    assert "UnsupportedVersionException: The node does not support LIST_CLIENT_METRICS_RESOURCES" in outcome.stderr
+def test_subscriptions_to_client_metrics_are_changed_and_described(kafka_configs: RunTool) -> None:
+    entity = ("--entity-type", "client-metrics", "--entity-name", "of-configs")
+    altered = kafka_configs("--alter", *entity, "--add-config", "interval.ms=5000,metrics=[a,b]")
+    assert altered == Outcome(0, "Completed updating config for client-metric of-configs.\n", "")
+    described = kafka_configs("--describe", "--entity-type", "client-metrics")
+    assert described.stdout.splitlines() == [
+        "Dynamic configs for client-metric of-configs are:",
+        "  interval.ms=5000 sensitive=false synonyms={}",
+        "  metrics=a,b sensitive=false synonyms={}",
+    ]
+    deleted = kafka_configs("--alter", *entity, "--delete-config", "interval.ms,metrics")
+    assert (deleted.status, deleted.stderr) == (0, "")
+    assert kafka_configs("--describe", "--entity-type", "client-metrics").stdout == ""
 
 
 def test_a_missing_file_is_named_once(kafka_configs: RunTool) -> None:

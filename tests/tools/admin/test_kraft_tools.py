@@ -1,6 +1,7 @@
-"""kafka-features, kafka-metadata-quorum and kafka-client-metrics: responses of a cluster without KRaft, as Kafka's."""
+"""kafka-features and kafka-metadata-quorum: responses of a cluster without KRaft, as Kafka's; kafka-client-metrics."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -78,27 +79,52 @@ def test_there_is_no_quorum_but_a_controller(broker: BrokerProcess, run: RunTool
     assert neither.stderr.startswith("kafka-metadata-quorum: error: expected one of --status and --replication\n")
 
 
+def test_subscriptions_to_client_metrics_are_altered_described_listed_and_deleted(
+    broker: BrokerProcess, run: RunTool
+) -> None:
+    def printed(*arguments: str) -> str:
+        outcome = run(client_metrics.main, "--bootstrap-server", broker.bootstrap, *arguments)
+        assert (outcome.status, outcome.stderr) == (0, "")
+        return outcome.stdout
+
+    named = ("--name", "billing")
+    assert printed("--list") == "\n"
+    settings = ("--metrics", "org.apache.kafka.producer.,b", "--interval", "1000", "--match", "client_id=c.*")
+    assert printed("--alter", *named, *settings) == "Altered client metrics config for billing.\n"
+    shown = "  interval.ms=1000\n  match=client_id=c.*\n  metrics=org.apache.kafka.producer.,b\n"
+    assert printed("--describe", *named) == f"Client metrics configs for billing are:\n{shown}"
+    assert printed("--describe") == f"Client metrics configs for billing are:\n{shown}"
+    printed("--alter", *named, "--interval", "", "--match", "")
+    assert printed("--describe", *named).splitlines()[1:] == ["  metrics=org.apache.kafka.producer.,b"]
+    assert printed("--list") == "billing\n"
+    assert printed("--delete", *named) == "Deleted client metrics config for billing.\n"
+    assert printed("--list") == "\n"
+    assert re.fullmatch(
+        r"Altered client metrics config for [\w-]{22}\.\n", printed("--alter", "--generate-name", "--interval", "100")
+    )
+    printed("--delete", "--name", printed("--list").strip())
+
+
 @pytest.mark.parametrize(
-    ("arguments", "stdout"),
+    ("arguments", "error"),
     [
-        (["--list"], "The node does not support LIST_CLIENT_METRICS_RESOURCES"),
-        (["--describe"], "The node does not support LIST_CLIENT_METRICS_RESOURCES"),
-        (["--delete", "--name", "x"], "Config type client-metrics is only supported on KRaft clusters"),
-        (
-            ["--alter", "--name", "x", "--metrics", "a", "--interval", "1000"],
-            "AlterConfigs is only supported for topics and brokers, but resource type is CLIENT_METRICS",
-        ),
-        (
-            ["--alter", "--generate-name"],
-            "AlterConfigs is only supported for topics and brokers, but resource type is CLIENT_METRICS",
-        ),
+        (("--interval", "99"), "Invalid value 99 for interval.ms, interval must be between 100 and 3600000 (1 hour)"),
+        (("--match", "host=a"), "Illegal client matching pattern: host=a"),
     ],
 )
-def test_client_metrics_are_refused_as_by_kafka(
-    broker: BrokerProcess, run: RunTool, arguments: list[str], stdout: str
+def test_invalid_subscriptions_are_refused(
+    broker: BrokerProcess, run: RunTool, arguments: tuple[str, ...], error: str
 ) -> None:
-    outcome = run(client_metrics.main, "--bootstrap-server", broker.bootstrap, *arguments)
-    assert outcome == Outcome(1, f"Error while executing client metrics command : {stdout}\n", "")
+    outcome = run(client_metrics.main, "--bootstrap-server", broker.bootstrap, "--alter", "--name", "x", *arguments)
+    assert outcome == Outcome(1, f"Error while executing client metrics command : {error}\n", "")
+
+
+@pytest.mark.parametrize("action", ["--list", "--describe"])
+def test_brokers_without_client_metrics_are_reported(run: RunTool, tmp_path: Path, action: str) -> None:
+    with BrokerProcess(tmp_path, {"advertised.kafka.version": "3.9"}) as broker:
+        outcome = run(client_metrics.main, "--bootstrap-server", broker.bootstrap, action)
+    error = "The node does not support LIST_CLIENT_METRICS_RESOURCES"
+    assert outcome == Outcome(1, f"Error while executing client metrics command : {error}\n", "")
 
 
 @pytest.mark.parametrize(
