@@ -18,6 +18,7 @@ from broker.coordination.producer_ids import ProducerIds
 from broker.foundation import Foundation
 from broker.groups.assembly import coordinate_groups
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.group_configs import GroupConfigs
 from broker.groups.legacy_offsets import LegacyOffsets
 from broker.lost_logs import ReplicaStates
 from broker.network.network import Network
@@ -83,7 +84,8 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         on, view, replicas.manager, replicas.assigned, lambda: controller_settings(config, policies)
     )
     producer_ids = ProducerIds(_allocate_producer_ids(on, control))
-    groups = coordinate_groups(on, view, replicas, control.topics, _assignors(config))
+    group_configs = GroupConfigs(config)
+    groups = coordinate_groups(on, view, replicas, control.topics, _assignors(config), group_configs)
     transactions = coordinate_transactions(
         on, view, replicas, control.topics, producer_ids, partial(_marker_replicated, groups)
     )
@@ -99,9 +101,7 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
     )
     view.metadata_changes.subscribe(partial(_metadata_changed, view, control, groups, transactions))
     permitted, limited = permissions(on, beside.acl_store), quotas(on)
-    client_instances = ClientInstances(
-        config[properties.TELEMETRY_MAX_BYTES], partial(random_id, on.random.getrandbits)
-    )
+    client_instances = _client_instances(on)
     return Services(
         broker_id=on.broker_id,
         config=config,
@@ -126,8 +126,9 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         fetch_service=clients.fetch_service,
         topics=control.topics,
         topic_configs=view.topic_configs,
-        config_changes=config_changes(on, view, policies, beside.changed, client_instances),
+        config_changes=config_changes(on, view, policies, beside.changed, client_instances, group_configs),
         client_instances=client_instances,
+        group_configs=group_configs,
         policies=policies,
         client_quotas=limited.client,
         enforced_quotas=limited.enforced,
@@ -162,6 +163,10 @@ def _listed_apis(config: BrokerConfig) -> Sequence[Api]:
 
     release = release_named(named)
     return served if release is None else list(apis_of_release(served, release))
+
+
+def _client_instances(on: Foundation) -> ClientInstances:
+    return ClientInstances(on.config[properties.TELEMETRY_MAX_BYTES], partial(random_id, on.random.getrandbits))
 
 
 def _near_reads(on: Foundation, view: ClusterView) -> NearReads | None:

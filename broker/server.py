@@ -275,7 +275,7 @@ class Server:
         self.dispatcher = RequestDispatcher(services)
         await services.config_changes.encode_again()
         await services.config_changes.load_dynamic_layers()
-        await services.config_changes.load_subscriptions()
+        await services.config_changes.load_own_entities()
         self._apply_settings()
         self._listeners.apply_stored()
         if self._metrics_endpoint is not None or has_reporters(self._config):

@@ -1,4 +1,4 @@
-"""The rows of a DescribeConfigs response for brokers, topics and subscriptions.
+"""The rows of a DescribeConfigs response for brokers, topics, groups and subscriptions.
 
 Pure functions of the layers of a BrokerConfig and a topic's overrides; the handler copies the rows into its response.
 Rows are sorted by name. The synonyms of a setting that have a value are listed, highest layer first, starting at the
@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from config.broker import LISTENER_PREFIX, BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
-from config.client_metrics import CLIENT_METRICS_PROPERTIES
 from config.definition import ConfigType, Property, Source, UpdateMode, Visibility, text_of
 from config.log_config import topic_value
 from config.topic_properties import BROKER_DEFAULTS, TOPIC_PROPERTIES
@@ -67,6 +66,8 @@ def describe_topic(
 
 def describe_client_metrics(settings: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigRow]:
     """What was set of a subscription to metrics of clients, or those settings of `names` that were."""
+    from config.client_metrics import CLIENT_METRICS_PROPERTIES  # on demand: no start needs it
+
     return [
         ConfigRow(
             name,
@@ -79,6 +80,28 @@ def describe_client_metrics(settings: Mapping[str, str], names: Collection[str] 
             CLIENT_METRICS_PROPERTIES[name].doc,
         )
         for name in _selected(settings, names)
+    ]
+
+
+def describe_group(
+    config: BrokerConfig, settings: Mapping[str, str], names: Collection[str] | None = None
+) -> list[ConfigRow]:
+    """The settings of a group of the consumer protocol, of which `settings` were set, or those of `names`."""
+    from config.group import BOUNDS, value_of_group  # on demand, as above
+
+    rows = {row.name: row for row in BOUNDS}
+    return [
+        ConfigRow(
+            name,
+            str(value_of_group(config, settings, rows[name])),
+            False,
+            Source.GROUP_CONFIG if name in settings else Source.DEFAULT_CONFIG,
+            False,
+            (Synonym(name, settings[name], Source.GROUP_CONFIG),) if name in settings else (),
+            rows[name].type,
+            rows[name].doc,
+        )
+        for name in _selected(rows, names)
     ]
 
 

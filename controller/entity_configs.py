@@ -35,7 +35,7 @@ logger = logging.getLogger("kafka.common.ZkNodeChangeNotificationListener$Change
 ATTEMPTS_MAX = 10
 
 # The node of these entities is deleted with its last setting; that of a topic or broker stays, empty.
-_TYPES_REMOVED_WHEN_EMPTY = frozenset({"users", "clients", "ips", paths.CLIENT_METRICS_TYPE})
+_TYPES_REMOVED_WHEN_EMPTY = frozenset({"users", "clients", "ips"}) | paths.OWN_ENTITY_TYPES
 
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 

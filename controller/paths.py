@@ -51,10 +51,10 @@ LOG_DIRS_IN_USE = f"{MILENA}/log_dirs"
 DELEGATION_TOKENS = "/delegation_token/tokens"
 
 CONFIG_ENTITY_TYPES = ("topics", "clients", "users", "brokers", "ips")
-CLIENT_METRICS_TYPE = "client-metrics"
-"""Entities that only a store of one broker has, as Kafka has them only without ZooKeeper."""
-CLIENT_METRICS = f"/config/{CLIENT_METRICS_TYPE}"
-"""Their parent, which the first of them creates."""
+CLIENT_METRICS_TYPE, GROUPS_TYPE = "client-metrics", "groups"
+OWN_ENTITY_TYPES = frozenset((CLIENT_METRICS_TYPE, GROUPS_TYPE))
+"""Entities that only a store of one broker has, as Kafka has them only without ZooKeeper. The first of a type creates
+the node of the type."""
 DEFAULT_ENTITY = "<default>"
 
 # Every broker creates these at start if they are missing, parents first and without data.
@@ -474,7 +474,7 @@ class ConfigEntity(NamedTuple):
 
 # As in Kafka: the characters that java.net.URLEncoder keeps are not quoted, and a space becomes %20.
 _UNQUOTED = "-_."
-_ENCODED_TYPES = frozenset({"users", "clients", CLIENT_METRICS_TYPE})
+_ENCODED_TYPES = frozenset({"users", "clients"}) | OWN_ENTITY_TYPES
 
 
 def topic_entity(topic: str) -> ConfigEntity:
@@ -486,8 +486,9 @@ def broker_entity(broker_id: int | None) -> ConfigEntity:
     return ConfigEntity((("brokers", None if broker_id is None else str(broker_id)),))
 
 
-def client_metrics_entity(subscription: str) -> ConfigEntity:
-    return ConfigEntity(((CLIENT_METRICS_TYPE, subscription),))
+def own_entity(entity_type: str, name: str) -> ConfigEntity:
+    """Return an entity of one of `OWN_ENTITY_TYPES`."""
+    return ConfigEntity(((entity_type, name),))
 
 
 def config_entity_path(entity: ConfigEntity) -> str:
@@ -499,7 +500,7 @@ def parse_config_entity_path(path: str) -> ConfigEntity:
     with _decoding(path):
         words = path.split("/")
         types, names = words[::2], words[1::2]
-        is_known = types[0] in CONFIG_ENTITY_TYPES or types[0] == CLIENT_METRICS_TYPE
+        is_known = types[0] in CONFIG_ENTITY_TYPES or types[0] in OWN_ENTITY_TYPES
         if len(types) != len(names) or not is_known or types[1:] not in ([], ["clients"]):
             raise Undecodable(f"{path!r}, expected type/name below /config")
         return ConfigEntity(tuple((type_, _decode_name(type_, name)) for type_, name in zip(types, names, strict=True)))
@@ -512,7 +513,7 @@ def config_path(entity: ConfigEntity) -> str:
 def config_parent_paths(entity: ConfigEntity) -> list[str]:
     """Return the nodes above the entity's own that may be missing, such as the user's and its `clients`."""
     words = config_path(entity).split("/")
-    first = 3 if entity.parts[0][0] == CLIENT_METRICS_TYPE else 4
+    first = 3 if entity.parts[0][0] in OWN_ENTITY_TYPES else 4
     return ["/".join(words[:end]) for end in range(first, len(words))]
 
 

@@ -12,6 +12,7 @@ from broker.cluster.topics import TopicAdministration
 from broker.coordination.replicated_log import ReplicatedLog, follow_leadership
 from broker.foundation import Foundation
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.group_configs import GroupConfigs
 from broker.groups.settings import CoordinatorSettings
 from broker.replica.assembly import HostedReplicas
 
@@ -27,6 +28,7 @@ def coordinate_groups(
     replicas: HostedReplicas,
     topics: TopicAdministration,
     assignors: Callable[[], Mapping[str, Assignor]],
+    configs: GroupConfigs,
 ) -> GroupCoordinator:
     """Return the coordinator, which follows the leadership of its partitions."""
     log = ReplicatedLog(
@@ -39,7 +41,7 @@ def coordinate_groups(
         view.peers.connect,
     )
     coordinator = GroupCoordinator(
-        CoordinatorSettings.from_config(on.config, assignors),
+        CoordinatorSettings.from_config(on.config, assignors, configs.timeouts),
         log,
         on.timer,
         on.clock,

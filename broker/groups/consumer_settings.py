@@ -22,13 +22,12 @@ OWN_ASSIGNORS: Mapping[str, Assignor] = {
 
 
 def consumer_group_settings(
-    session_ms: int = 45_000,
-    heartbeat_interval_ms: int = 5_000,
+    timeouts: Callable[[str], Timeouts] = lambda _group_id: Timeouts(),
     max_size: int = rows.INT_MAX,
     assignors: Mapping[str, Assignor] = OWN_ASSIGNORS,
 ) -> ConsumerGroupSettings:
-    timeouts = Timeouts(session_ms, heartbeat_interval_ms)
-    return ConsumerGroupSettings(Rules(assignors, matcher), max_size, lambda _group_id: timeouts)
+    """Return the settings of all groups; `timeouts` returns those of one by its id."""
+    return ConsumerGroupSettings(Rules(assignors, matcher), max_size, timeouts)
 
 
 def matcher(regex: str) -> Callable[[str], bool]:

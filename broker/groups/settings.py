@@ -19,6 +19,7 @@ from protocol.records.compression import Compression
 
 if TYPE_CHECKING:
     from broker.groups.machine.consumer.assignors import Assignor
+    from broker.groups.machine.consumer.events import Timeouts
     from broker.groups.machine.consumer.membership import ConsumerGroupSettings
 
 MINUTE_MS = 60_000
@@ -33,15 +34,12 @@ def own_consumer_settings() -> ConsumerGroupSettings:
     return consumer_group_settings()
 
 
-def _consumer_settings(config: BrokerConfig, assignors: Callable[[], Mapping[str, Assignor]]) -> ConsumerGroupSettings:
+def _consumer_settings(
+    config: BrokerConfig, assignors: Callable[[], Mapping[str, Assignor]], timeouts: Callable[[str], Timeouts]
+) -> ConsumerGroupSettings:
     from broker.groups.consumer_settings import consumer_group_settings  # on demand, as above
 
-    return consumer_group_settings(
-        config[rows.GROUP_CONSUMER_SESSION_TIMEOUT_MS],
-        config[rows.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
-        config[rows.GROUP_CONSUMER_MAX_SIZE],
-        assignors(),
-    )
+    return consumer_group_settings(timeouts, config[rows.GROUP_CONSUMER_MAX_SIZE], assignors())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +62,19 @@ class CoordinatorSettings:
     form: StoredForm = StoredForm()
 
     @classmethod
-    def from_config(cls, config: BrokerConfig, assignors: Callable[[], Mapping[str, Assignor]]) -> CoordinatorSettings:
+    def from_config(
+        cls,
+        config: BrokerConfig,
+        assignors: Callable[[], Mapping[str, Assignor]],
+        timeouts: Callable[[str], Timeouts],
+    ) -> CoordinatorSettings:
+        """Return the settings of `config`; `timeouts` returns those of a group of the consumer protocol by its id."""
         return cls(
             group=GroupSettings(
                 max_size=config[rows.GROUP_MAX_SIZE],
                 initial_rebalance_delay_ms=config[rows.GROUP_INITIAL_REBALANCE_DELAY_MS],
             ),
-            consumer=cache(partial(_consumer_settings, config, assignors)),
+            consumer=cache(partial(_consumer_settings, config, assignors, timeouts)),
             serves_consumer_protocol=CONSUMER_PROTOCOL in config.group_protocols,
             migration=config[rows.GROUP_CONSUMER_MIGRATION_POLICY],
             session_timeout_min_ms=config[rows.GROUP_MIN_SESSION_TIMEOUT_MS],

@@ -29,7 +29,8 @@ from protocol.messages.alter_configs import (
 API = Declaration(
     ApiKey.ALTER_CONFIGS,
     permissions=Permissions(
-        topic=acls.Operation.ALTER_CONFIGS, note="AlterConfigs on the cluster for brokers and loggers"
+        topic=acls.Operation.ALTER_CONFIGS,
+        note="AlterConfigs on the cluster for everything else",
     ),
     waits_for=METADATA_STORE,
     elements=Elements.BULK,

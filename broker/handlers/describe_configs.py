@@ -1,4 +1,4 @@
-"""DescribeConfigs: effective settings of brokers, topics, loggers and subscriptions, with their sources.
+"""DescribeConfigs: effective settings of brokers, topics, loggers, groups and subscriptions, with their sources.
 
 Version notes: v0 has is_default instead of a source; v1 synonyms; v3 types and documentation.
 """
@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
+from broker.groups.group_configs import GroupConfigs
 from broker.handlers.config_permissions import authorize_resources
 from broker.handlers.declaration import Declaration, Elements, Permissions
 from broker.handlers.guard import Guard
@@ -16,6 +17,7 @@ from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
+from broker.settings.config_changes import ResourceType
 from broker.settings.logger_levels import describe_loggers
 from broker.telemetry.client_instances import ClientInstances
 from config.broker import BrokerConfig
@@ -25,6 +27,7 @@ from config.describe import (
     describe_broker,
     describe_client_metrics,
     describe_cluster_default,
+    describe_group,
     describe_topic,
 )
 from controller.topic_creation import topic_name_problem
@@ -40,17 +43,13 @@ from protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-TOPIC = 2
-BROKER = 4
-BROKER_LOGGER = 8
-CLIENT_METRICS = 16
-KNOWN_TYPES = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS})
-
+KNOWN_IN_CLUSTERS = frozenset(ResourceType) - {ResourceType.GROUP}
 
 API = Declaration(
     ApiKey.DESCRIBE_CONFIGS,
     permissions=Permissions(
-        topic=Operation.DESCRIBE_CONFIGS, note="DescribeConfigs on the cluster for brokers and loggers"
+        topic=Operation.DESCRIBE_CONFIGS,
+        note="DescribeConfigs on the cluster for everything else",
     ),
     elements=Elements.BULK,
 )
@@ -64,15 +63,17 @@ class Needs(Protocol):
     metadata_cache: MetadataCache
     topic_configs: TopicConfigs
     client_instances: ClientInstances
+    group_configs: GroupConfigs
     sliced_work: SlicedWork
 
 
 async def handle(services: Needs, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     """Return each resource once, with the keys of its first entry in the request."""
     pause = services.sliced_work.pause
+    known = frozenset(ResourceType) if services.config.has_own_metadata_store else KNOWN_IN_CLUSTERS
     for resource in request.resources:
-        if resource.resource_type not in KNOWN_TYPES:
-            # Among them the groups of Kafka 4.0: a request that names one fails as a whole.
+        if resource.resource_type not in known:
+            # In a cluster with ZooKeeper the groups of Kafka 4.0 too: a request that names one fails as a whole.
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         await pause()
     seen: set[tuple[int, str]] = set()
@@ -117,23 +118,27 @@ def _result(
 
 def _rows(services: Needs, resource: DescribeConfigsResource) -> list[ConfigRow]:
     name, keys = resource.resource_name, resource.configuration_keys or None
-    if resource.resource_type == TOPIC:
+    if resource.resource_type == ResourceType.TOPIC:
         if name not in services.metadata_cache.topics:
             problem = topic_name_problem(name)
             if problem is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
         return describe_topic(services.config, services.topic_configs.overrides(name), keys)
-    if resource.resource_type == BROKER and not name:
+    if resource.resource_type == ResourceType.BROKER and not name:
         return describe_cluster_default(services.config, keys)
-    if resource.resource_type == BROKER:
+    if resource.resource_type == ResourceType.BROKER:
         _require_this_broker(services, name)
         return describe_broker(services.config, keys)
-    if resource.resource_type == BROKER_LOGGER:
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
         _require_this_broker(services, name)
         return describe_loggers(keys)
     if not services.config.has_own_metadata_store:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(services.config, services.group_configs.settings.get(name, {}), keys)
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
     subscription = services.client_instances.subscriptions.get(name)

@@ -27,7 +27,10 @@ from protocol.messages.incremental_alter_configs import (
 
 API = Declaration(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    permissions=Permissions(topic=Operation.ALTER_CONFIGS, note="AlterConfigs on the cluster for brokers and loggers"),
+    permissions=Permissions(
+        topic=Operation.ALTER_CONFIGS,
+        note="AlterConfigs on the cluster for everything else",
+    ),
     waits_for=METADATA_STORE,
     elements=Elements.BULK,
     may_be_long=True,

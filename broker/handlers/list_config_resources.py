@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
+from broker.groups.group_configs import GroupConfigs
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
@@ -20,9 +21,8 @@ from protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-GROUP = 32
 LISTED = (
-    GROUP,
+    ResourceType.GROUP,
     ResourceType.CLIENT_METRICS,
     ResourceType.BROKER_LOGGER,
     ResourceType.BROKER,
@@ -36,6 +36,7 @@ class Needs(Protocol):
     """The parts of the broker that this handler uses."""
 
     client_instances: ClientInstances
+    group_configs: GroupConfigs
     metadata_cache: MetadataCache
     sliced_work: SlicedWork
 
@@ -66,4 +67,4 @@ def _names(services: Needs, context: RequestContext, resource_type: int) -> Iter
             brokers = metadata.brokers.values()
             return [str(broker.node_id) for broker in brokers if context.listener in broker.endpoints]
         case _:
-            return ()  # no group has a configuration of its own
+            return sorted(services.group_configs.settings)

@@ -25,6 +25,7 @@ from broker.cluster.topic_configs import TopicConfigs
 from broker.cluster.topics import TopicAdministration
 from broker.coordination.producer_ids import ProducerIds
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.group_configs import GroupConfigs
 from broker.groups.legacy_offsets import LegacyOffsets
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
@@ -94,6 +95,7 @@ class Services:
     topic_configs: TopicConfigs
     config_changes: ConfigChanges
     client_instances: ClientInstances
+    group_configs: GroupConfigs
     policies: Policies
     client_quotas: ClientQuotas
     enforced_quotas: EnforcedQuotas

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
 from broker.cluster.assembly import ClusterView
 from broker.foundation import Foundation
+from broker.groups.group_configs import GroupConfigs
 from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.enforcement import EnforcedQuotas
 from broker.security.acl_store import AclStore
@@ -14,13 +16,17 @@ from broker.security.authorizer import Authorizer
 from broker.security.delegation_tokens import DelegationTokens
 from broker.security.scram_credentials import ScramCredentials
 from broker.settings.component_settings import quota_defaults, quota_windows
-from broker.settings.config_changes import ConfigChanges
+from broker.settings.config_changes import ConfigChanges, ResourceType
 from broker.settings.listener_security import delegation_token_secret, delegation_token_times, new_authorizer
 from broker.settings.policies import Policies
 from broker.telemetry.client_instances import ClientInstances
+from broker.telemetry.stored_subscriptions import StoredSubscriptions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.state_store import StateStore
+
+if TYPE_CHECKING:
+    from broker.settings.own_entities import OwnEntities
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +58,18 @@ class Quotas:
 
 
 def config_changes(
-    on: Foundation, view: ClusterView, policies: Policies, changed: Reconfiguration, instances: ClientInstances
+    on: Foundation,
+    view: ClusterView,
+    policies: Policies,
+    changed: Reconfiguration,
+    instances: ClientInstances,
+    group_configs: GroupConfigs,
 ) -> ConfigChanges:
-    """Return the admin path of settings. `instances` are the clients whose subscriptions change."""
+    """Return the admin path of settings, of subscriptions for `instances` and of groups as well."""
+    own_entities: dict[int, OwnEntities] = {
+        ResourceType.CLIENT_METRICS: StoredSubscriptions(instances),
+        ResourceType.GROUP: group_configs,
+    }
     return ConfigChanges(
         on.broker_id,
         on.store,
@@ -64,7 +79,7 @@ def config_changes(
         on.sliced_work,
         on_topic_changed=changed.topic,
         on_broker_changed=changed.broker,
-        on_subscription_changed=instances.subscribe,
+        own_entities=own_entities if on.config.has_own_metadata_store else {},
         check_broker=changed.check_broker,
         check_policy=policies.check_change,
     )

@@ -1,4 +1,4 @@
-"""Changes the settings of topics, brokers, loggers and subscriptions for clients, and applies changes of others.
+"""Changes the settings of topics, brokers, loggers and other entities, and applies changes of others.
 
 Owns: what AlterConfigs and IncrementalAlterConfigs mean, the order check - write - notify - apply, and the dynamic
 layers of this broker's configuration. Must not know: response layouts, or which parts use a setting (callbacks do).
@@ -31,20 +31,12 @@ from config.log_config import CompactionLag, validate_topic_overrides
 from config.old_names import TOPIC_RENAMED
 from config.topic_properties import TOPIC_PROPERTIES
 from controller.entity_configs import all_overrides, change_overrides, entity_overrides
-from controller.paths import (
-    CLIENT_METRICS,
-    CLIENT_METRICS_TYPE,
-    ConfigEntity,
-    Undecodable,
-    broker_entity,
-    client_metrics_entity,
-    topic_entity,
-)
+from controller.paths import ConfigEntity, Undecodable, broker_entity, own_entity, topic_entity
 from controller.state_store import StateStore
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 if TYPE_CHECKING:
-    from broker.telemetry.subscriptions import Subscription
+    from broker.settings.own_entities import OwnEntities
 
 logger = logging.getLogger("kafka.server.ConfigAdminManager")
 
@@ -57,6 +49,8 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     """Rejected in a cluster with ZooKeeper, as by Kafka."""
+    GROUP = 32
+    """As CLIENT_METRICS."""
 
 
 class Operation(IntEnum):
@@ -113,12 +107,12 @@ class ConfigChanges:
         *,
         on_topic_changed: Callable[[str], Awaitable[None]],
         on_broker_changed: Callable[[], Awaitable[None]],
-        on_subscription_changed: Callable[[str, Subscription | None], None],
+        own_entities: Mapping[int, OwnEntities],
         check_broker: Callable[[BrokerConfig], None],
         check_policy: Callable[[str, str, Mapping[str, str | None]], None],
     ) -> None:
-        """The callbacks apply a topic's overrides, the dynamic layers of `config`, or a subscription to metrics of
-        clients, None if it was removed, to the running components.
+        """The callbacks apply a topic's overrides, or the dynamic layers of `config`, to the running components.
+        `own_entities` are those of a broker with a store of its own, by the number of their type in requests.
 
         `check_broker` raises KafkaError for a changed configuration that parts of the broker cannot use, and
         `check_policy` for values of a topic or broker that the policy of this broker rejects.
@@ -132,7 +126,8 @@ class ConfigChanges:
         self._passwords = PasswordEncoder(config)
         self._on_topic_changed = on_topic_changed
         self._on_broker_changed = on_broker_changed
-        self._on_subscription_changed = on_subscription_changed
+        self._own_entities = own_entities
+        self._own_types = {own.entity_type: own for own in own_entities.values()}
         self._check_broker = check_broker
         self._check_policy = check_policy
         self._reading = InOrder()
@@ -172,25 +167,18 @@ class ConfigChanges:
         elif entity_type == "brokers" and name in (None, str(self._broker_id)):
             await self.load_dynamic_layers()
             await self._on_broker_changed()
-        elif entity_type == CLIENT_METRICS_TYPE and name is not None:
-            self._apply_subscription(name, await entity_overrides(self._store, entity))
+        elif entity_type in self._own_types and name is not None:
+            _apply_own(self._own_types[entity_type], name, await entity_overrides(self._store, entity))
 
-    async def load_subscriptions(self) -> None:
-        """Read all subscriptions to metrics of clients. A broker in a cluster with ZooKeeper has none."""
-        if not self._config.has_own_metadata_store or await self._store.exists(CLIENT_METRICS) is None:
-            return
-        for entity, settings in (await all_overrides(self._store, CLIENT_METRICS_TYPE)).items():
-            ((_, name),) = entity.parts
-            if name is not None:
-                self._apply_subscription(name, settings)
-
-    def _apply_subscription(self, name: str, settings: Mapping[str, str]) -> None:
-        from broker.telemetry.subscriptions import subscription_of  # on demand, as above
-
-        try:
-            self._on_subscription_changed(name, subscription_of(name, settings) if settings else None)
-        except KafkaError as error:
-            logger.error("ignoring the stored subscription %s to metrics of clients: %s", name, error.message)
+    async def load_own_entities(self) -> None:
+        """Read the settings of all entities that only a broker with a store of its own has."""
+        for own in self._own_entities.values():
+            if await self._store.exists(f"/config/{own.entity_type}") is None:
+                continue
+            for entity, settings in (await all_overrides(self._store, own.entity_type)).items():
+                ((_, name),) = entity.parts
+                if name is not None:
+                    _apply_own(own, name, settings)
 
     async def read_again(self) -> None:
         """Read all settings and apply those that changed while no change was reported."""
@@ -245,8 +233,8 @@ class ConfigChanges:
             from broker.settings.logger_levels import change_levels  # on demand: no start needs it
 
             change_levels(_level_changes(one.changes), validate_only=validate_only)
-        elif one.resource_type == ResourceType.CLIENT_METRICS and self._config.has_own_metadata_store:
-            await self._alter_subscription(one, validate_only=validate_only)
+        elif one.resource_type in self._own_entities:
+            await self._alter_own(self._own_entities[one.resource_type], one, validate_only=validate_only)
         elif one.resource_type in set(ResourceType):
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -291,16 +279,13 @@ class ConfigChanges:
         entity = broker_entity(self._broker_id if per_broker else None)
         await self._write(entity, edit, one, validate_only=validate_only)
 
-    async def _alter_subscription(self, one: Alteration, *, validate_only: bool) -> None:
-        from broker.telemetry.subscriptions import subscription_of  # on demand: no start needs it
-        from config.client_metrics import CLIENT_METRICS_PROPERTIES
-
+    async def _alter_own(self, own: OwnEntities, one: Alteration, *, validate_only: bool) -> None:
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
-            after = _edited({} if one.replaces else before, one.changes, CLIENT_METRICS_PROPERTIES)
-            subscription_of(one.resource_name, after)
+            after = _edited({} if one.replaces else before, one.changes, own.properties())
+            own.check(one.resource_name, after)
             return after
 
-        await self._write(client_metrics_entity(one.resource_name), edit, one, validate_only=validate_only)
+        await self._write(own_entity(own.entity_type, one.resource_name), edit, one, validate_only=validate_only)
 
     async def _write(
         self,
@@ -436,6 +421,13 @@ def _level_changes(changes: Iterable[KeyChange]) -> dict[str, str | None]:
                 f"{Operation(change.operation).name} operation is not allowed for the BROKER_LOGGER resource",
             )
     return {change.key: None if change.operation == Operation.DELETE else change.value for change in changes}
+
+
+def _apply_own(own: OwnEntities, name: str, settings: Mapping[str, str]) -> None:
+    try:
+        own.apply(name, settings)
+    except KafkaError as error:
+        logger.error("ignoring the stored settings of %s in %s: %s", name, own.entity_type, error.message)
 
 
 def _sent_values(changes: Iterable[KeyChange]) -> dict[str, str | None]:

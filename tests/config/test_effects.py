@@ -51,7 +51,9 @@ READ_THROUGH: Mapping[str, tuple[Property[object], ...]] = {
 READ_BY_CONFIG: tuple[Property[object], ...] = (
     broker.CONFIG_PROVIDERS,  # resolves references in the file
     broker.NODE_ID,  # gives broker.id its value
-    broker.GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,  # bounds of other settings
+    broker.GROUP_CONSUMER_SESSION_TIMEOUT_MS,  # defaults of the settings of groups, and their bounds
+    broker.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
+    broker.GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
     broker.GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,
     broker.GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS,
     broker.GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,

@@ -14,7 +14,7 @@ from protocol.errors import KafkaError
 from protocol.ids import id_text, random_id
 from protocol.messages.describe_configs import DescribeConfigsResourceResult
 from tools.admin.config_entities import CLIENT_METRICS, Entity
-from tools.admin.config_resources import read_configs, subscription_names, write_configs
+from tools.admin.config_resources import own_names, read_configs, write_configs
 from tools.base.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, UsageError, is_given, run_tool
 from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client
@@ -74,9 +74,9 @@ def _perform(admin: AdminClient, action: str, options: argparse.Namespace) -> No
     """Raises KafkaError."""
     match action:
         case "--list":
-            print("\n".join(subscription_names(admin)))
+            print("\n".join(own_names(admin, CLIENT_METRICS)))
         case "--describe":
-            for name in [options.name] if options.name is not None else subscription_names(admin):
+            for name in [options.name] if options.name is not None else own_names(admin, CLIENT_METRICS):
                 print(f"Client metrics configs for {name} are:")
                 for config in _configs(admin, name):
                     print(f"  {config.name}={config.value}")

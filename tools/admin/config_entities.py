@@ -12,8 +12,8 @@ from typing import NamedTuple
 from tools.base.command_line import CommandLine, UsageError
 
 TOPICS, BROKERS, BROKER_LOGGERS = "topics", "brokers", "broker-loggers"
-CLIENTS, USERS, IPS, CLIENT_METRICS = "clients", "users", "ips", "client-metrics"
-ENTITY_TYPES = (TOPICS, CLIENTS, USERS, BROKERS, IPS, BROKER_LOGGERS, CLIENT_METRICS)
+CLIENTS, USERS, IPS, CLIENT_METRICS, GROUPS = "clients", "users", "ips", "client-metrics", "groups"
+ENTITY_TYPES = (TOPICS, CLIENTS, USERS, BROKERS, IPS, BROKER_LOGGERS, CLIENT_METRICS, GROUPS)
 DEFAULT_NAME = ""
 
 _LIST = "entities"
@@ -26,6 +26,7 @@ _NAMED: Mapping[str, str] = {
     "--user": USERS,
     "--ip": IPS,
     "--client-metrics": CLIENT_METRICS,
+    "--group": GROUPS,
 }
 _DEFAULTS: Mapping[str, str] = {
     "--broker-defaults": BROKERS,

@@ -1,4 +1,4 @@
-"""Configurations of topics, brokers, their loggers and metrics of clients, for kafka-configs and kafka-client-metrics.
+"""Configurations of topics, groups, brokers, loggers and clients' metrics, for kafka-configs and kafka-client-metrics.
 
 Owns the requests that describe and alter them, and the printed lines. Must not know options.
 """
@@ -20,11 +20,11 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from tools.admin.config_entities import BROKER_LOGGERS, BROKERS, CLIENT_METRICS, DEFAULT_NAME, TOPICS, Entity
+from tools.admin.config_entities import BROKER_LOGGERS, BROKERS, CLIENT_METRICS, DEFAULT_NAME, GROUPS, TOPICS, Entity
 from tools.base.java_names import hash_map_order
 from tools.client.admin_client import AdminClient, raise_for
 
-RESOURCE_TYPES: Mapping[str, int] = {TOPICS: 2, BROKERS: 4, BROKER_LOGGERS: 8, CLIENT_METRICS: 16}
+RESOURCE_TYPES: Mapping[str, int] = {TOPICS: 2, BROKERS: 4, BROKER_LOGGERS: 8, CLIENT_METRICS: 16, GROUPS: 32}
 _SET, _DELETE = 0, 1
 
 
@@ -101,6 +101,8 @@ def _own_source(entity: Entity) -> Source | None:
             return Source.DYNAMIC_DEFAULT_BROKER_CONFIG
         case "brokers":
             return Source.DYNAMIC_BROKER_CONFIG
+        case "groups":
+            return Source.GROUP_CONFIG
         case _:
             return None
 
@@ -113,16 +115,16 @@ def _broker_id(entity: Entity) -> int | None:
 
 def _all_names(admin: AdminClient, entity_type: str) -> list[str]:
     """Return the names of all entities of a type. Raises KafkaError."""
-    if entity_type == CLIENT_METRICS:
-        return subscription_names(admin)
+    if entity_type in (CLIENT_METRICS, GROUPS):
+        return own_names(admin, entity_type)
     if entity_type == TOPICS:
         return hash_map_order(topic.name or "" for topic in admin.metadata().topics)
     brokers = [str(broker.node_id) for broker in admin.metadata([]).brokers]
     return [*brokers, DEFAULT_NAME] if entity_type == BROKERS else brokers
 
 
-def subscription_names(admin: AdminClient) -> list[str]:
-    """Return the names of all subscriptions to metrics of clients.
+def own_names(admin: AdminClient, entity_type: str) -> list[str]:
+    """Return the names of all subscriptions to metrics of clients, or groups with settings.
 
     Raises KafkaError, with UNSUPPORTED_VERSION from a broker in a cluster with ZooKeeper.
     """
@@ -134,7 +136,7 @@ def subscription_names(admin: AdminClient) -> list[str]:
         raise KafkaError(error.code, "The node does not support LIST_CLIENT_METRICS_RESOURCES") from error
     raise_for(response.error_code)
     # Newer brokers list every type if none is requested, older ones cannot be asked for one.
-    ours = RESOURCE_TYPES[CLIENT_METRICS]
+    ours = RESOURCE_TYPES[entity_type]
     return [resource.resource_name for resource in response.config_resources if resource.resource_type == ours]
 
 

@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command_line() -> CommandLine:
     line = CommandLine(
         "kafka-configs",
-        "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip or "
-        "client-metrics",
+        "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, "
+        "client-metrics or group",
         [
             "--bootstrap-server localhost:9092 --describe --topic orders --all",
             "--bootstrap-server localhost:9092 --alter --topic orders --add-config retention.ms=86400000",

@@ -9,6 +9,7 @@ import pytest
 
 from broker.groups.batches import CommittingProducer, StoredForm
 from broker.groups.consumer_settings import OWN_ASSIGNORS
+from broker.groups.group_configs import GroupConfigs
 from broker.groups.machine.consumer.events import Timeouts
 from broker.groups.machine.events import JoinResult, SyncResult
 from broker.groups.machine.joins import NEW_MEMBER_JOIN_TIMEOUT_MS
@@ -934,26 +935,24 @@ async def test_groups_and_offsets_are_counted_by_state(here: Surroundings) -> No
 
 
 def test_settings_come_from_the_configuration() -> None:
-    changed = CoordinatorSettings.from_config(
-        BrokerConfig.from_properties(
-            {
-                "group.min.session.timeout.ms": "1000",
-                "group.max.session.timeout.ms": "2000",
-                "group.max.size": "7",
-                "group.initial.rebalance.delay.ms": "0",
-                "offset.metadata.max.bytes": "100",
-                "offsets.retention.minutes": "2",
-                "offsets.retention.check.interval.ms": "5",
-                "offsets.commit.timeout.ms": "6",
-                "offsets.load.buffer.size": "8",
-                "offsets.topic.compression.codec": "4",
-                "group.consumer.max.size": "9",
-                "group.consumer.session.timeout.ms": "50000",
-                "group.consumer.migration.policy": "upgrade",
-            }
-        ),
-        lambda: OWN_ASSIGNORS,
+    config = BrokerConfig.from_properties(
+        {
+            "group.min.session.timeout.ms": "1000",
+            "group.max.session.timeout.ms": "2000",
+            "group.max.size": "7",
+            "group.initial.rebalance.delay.ms": "0",
+            "offset.metadata.max.bytes": "100",
+            "offsets.retention.minutes": "2",
+            "offsets.retention.check.interval.ms": "5",
+            "offsets.commit.timeout.ms": "6",
+            "offsets.load.buffer.size": "8",
+            "offsets.topic.compression.codec": "4",
+            "group.consumer.max.size": "9",
+            "group.consumer.session.timeout.ms": "50000",
+            "group.consumer.migration.policy": "upgrade",
+        }
     )
+    changed = CoordinatorSettings.from_config(config, lambda: OWN_ASSIGNORS, GroupConfigs(config).timeouts)
     assert changed.consumer().max_size == 9
     assert changed.consumer().timeouts("g") == Timeouts(50_000, 5_000)
     assert changed == CoordinatorSettings(

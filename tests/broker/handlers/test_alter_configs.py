@@ -319,12 +319,12 @@ async def test_a_lag_is_held_against_that_of_the_broker(tmp_path: Path) -> None:
 async def test_a_resource_of_an_unknown_type_is_not_described_nor_what_is_asked_besides(
     served: InProcessBroker,
 ) -> None:
-    kinds = (BROKER, 32)
+    kinds = (BROKER, 64)
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name="0", configuration_keys=None) for kind in kinds
     ]
     responses = (await served.ask(DescribeConfigsRequest(resources=resources))).results
     assert [(response.resource_type, ErrorCode(response.error_code)) for response in responses] == [
         (BROKER, ErrorCode.INVALID_REQUEST),
-        (32, ErrorCode.INVALID_REQUEST),
+        (64, ErrorCode.INVALID_REQUEST),
     ]

@@ -44,6 +44,7 @@ class Here:
             SlicedWork(ManualClock().monotonic_ms),
             on_topic_changed=self.report,
             on_broker_changed=lambda: self.report("broker"),
+            own_entities={},
             check_broker=lambda config: None,
             check_policy=lambda kind, name, configs: None,
         )

@@ -376,6 +376,21 @@ def test_subscriptions_to_client_metrics_are_changed_and_described(kafka_configs
     assert kafka_configs("--describe", "--entity-type", "client-metrics").stdout == ""
 
 
+def test_settings_of_groups_are_changed_and_described(kafka_configs: RunTool) -> None:
+    altered = kafka_configs("--alter", "--group", "g", "--add-config", "consumer.heartbeat.interval.ms=6000")
+    assert altered == Outcome(0, "Completed updating config for group g.\n", "")
+    described = kafka_configs("--describe", "--entity-type", "groups")
+    own = "consumer.heartbeat.interval.ms=6000"
+    assert described.stdout.splitlines() == [
+        "Dynamic configs for group g are:",
+        f"  {own} sensitive=false synonyms={{GROUP_CONFIG:{own}}}",
+    ]
+    assert len(kafka_configs("--describe", "--group", "g", "--all").stdout.splitlines()) == 3
+    deleted = kafka_configs("--alter", "--group", "g", "--delete-config", "consumer.heartbeat.interval.ms")
+    assert (deleted.status, deleted.stderr) == (0, "")
+    assert kafka_configs("--describe", "--entity-type", "groups").stdout == ""
+
+
 def test_a_missing_file_is_named_once(kafka_configs: RunTool) -> None:
     outcome = kafka_configs("--alter", "--topic", "t", "--add-config-file", "/nope")
     assert (outcome.status, outcome.stderr.splitlines()[0]) == (1, "Cannot read /nope: No such file or directory")
