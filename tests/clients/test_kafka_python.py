@@ -1,6 +1,13 @@
-"""kafka-python: pure Python, with its own codec, batches and group protocol."""
+"""kafka-python: pure Python, with its own codec, batches and group protocol.
+
+A story mostly waits: for metadata, rebalances, polls and heartbeats. So the versions of the client live it at the same
+time, each in a thread; the tests only report how it ended.
+"""
 
 import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,6 +26,7 @@ POLL_MS = 1000
 """Longer than a join. Release 3.0 rejoins if it did not know its topic at the first join. If the poll ends between the
 SyncGroup request and its response, it never uses its assignment."""
 PARTITIONS = 4
+STORIES_AT_ONCE = 8
 
 until = partial(wait_until, timeout_s=DEADLINE_S)
 
@@ -61,23 +69,31 @@ VERSIONS = [
 FIRST_WITH_GROUPS, FIRST_WITH_TOPIC_ADMINISTRATION = (0, 9), (0, 10, 1)
 FIRST_WITH_TRANSACTIONS, FIRST_WITH_DELETION, FIRST_WITH_ZSTD = (0, 11), (1, 1), (2, 1)
 
+Version = tuple[int, ...]
+Cases = Mapping[str, tuple[Any, ...]]
+"""By name: what a story is told about the client."""
+Outcomes = Mapping[str, Future[None]]
 
-def name_of(version: tuple[int, ...]) -> str:
+
+def name_of(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-@pytest.mark.parametrize(
-    ("version", "compression"),
-    [
-        pytest.param(version, compression, id=f"{name_of(version)}-{compression}")
-        for version in VERSIONS
-        for compression in (None, "gzip", "snappy", "lz4", "zstd")
-        # To write the faulty lz4 header of 0.8 this client needs a package that it does not depend on.
-        if (compression != "lz4" or version >= (0, 10)) and (compression != "zstd" or version >= FIRST_WITH_ZSTD)
-    ],
-)
-def test_every_protocol_version_of_the_client_works(
-    broker: BrokerProcess, topic: str, version: tuple[int, ...], compression: str | None
+def since(first: Version) -> Cases:
+    """Return a case for each version from `first` on."""
+    return {name_of(version): (version,) for version in VERSIONS if version >= first}
+
+
+@contextmanager
+def lived_at_once(story: Callable[..., None], broker: BrokerProcess, cases: Cases) -> Iterator[Outcomes]:
+    """Start a story for each case, a few at a time, with the name of a topic and of a group of its own."""
+    with ThreadPoolExecutor(STORIES_AT_ONCE) as threads:
+        names = {case: f"{story.__name__}-{case}" for case in cases}
+        yield {case: threads.submit(story, broker, names[case], names[case], *cases[case]) for case in cases}
+
+
+def produce_and_consume(
+    broker: BrokerProcess, topic: str, group: str, version: Version, compression: str | None
 ) -> None:
     """Versions before 0.11 use message sets of magic 0 and 1, which the broker converts on produce and fetch."""
     producer = KafkaProducer(
@@ -103,7 +119,27 @@ def test_every_protocol_version_of_the_client_works(
     consumer.close()
 
 
-def consumer_of(broker: BrokerProcess, version: tuple[int, ...], group: str, topic: str) -> KafkaConsumer:
+CODECS: Cases = {
+    f"{name_of(version)}-{compression}": (version, compression)
+    for version in VERSIONS
+    for compression in (None, "gzip", "snappy", "lz4", "zstd")
+    # To write the faulty lz4 header of 0.8 this client needs a package that it does not depend on.
+    if (compression != "lz4" or version >= (0, 10)) and (compression != "zstd" or version >= FIRST_WITH_ZSTD)
+}
+
+
+@pytest.fixture(scope="module")
+def exchanges(broker: BrokerProcess) -> Iterator[Outcomes]:
+    with lived_at_once(produce_and_consume, broker, CODECS) as outcomes:
+        yield outcomes
+
+
+@pytest.mark.parametrize("case", CODECS)
+def test_every_protocol_version_of_the_client_works(exchanges: Outcomes, case: str) -> None:
+    exchanges[case].result()
+
+
+def consumer_of(broker: BrokerProcess, version: Version, group: str, topic: str) -> KafkaConsumer:
     timeouts = {"heartbeat_interval_ms": 50, "session_timeout_ms": 6000} if version >= FIRST_WITH_GROUPS else {}
     return KafkaConsumer(
         topic,
@@ -143,7 +179,7 @@ class PollingMember:
                 self.records += records
 
 
-def fill(broker: BrokerProcess, version: tuple[int, ...], topic: str) -> None:
+def fill(broker: BrokerProcess, version: Version, topic: str) -> None:
     """Produce two records to each partition."""
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, api_version=version)
     for number in range(2 * PARTITIONS):
@@ -152,10 +188,7 @@ def fill(broker: BrokerProcess, version: tuple[int, ...], topic: str) -> None:
     producer.close()
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=name_of)
-def test_a_group_rebalances_commits_and_resumes(
-    broker: BrokerProcess, topic: str, group: str, version: tuple[int, ...]
-) -> None:
+def rebalance_commit_and_resume(broker: BrokerProcess, topic: str, group: str, version: Version) -> None:
     """Before 0.9 groups have no members: a consumer selects its partitions, and the group only stores offsets."""
     everything = set(range(PARTITIONS))
     fill(broker, version, topic)
@@ -180,10 +213,18 @@ def test_a_group_rebalances_commits_and_resumes(
     ]
 
 
-@pytest.mark.parametrize("version", [it for it in VERSIONS if it >= FIRST_WITH_TRANSACTIONS], ids=name_of)
-def test_a_transaction_moves_records_and_offsets_or_neither(
-    broker: BrokerProcess, topic: str, group: str, version: tuple[int, ...]
-) -> None:
+@pytest.fixture(scope="module")
+def rebalances(broker: BrokerProcess) -> Iterator[Outcomes]:
+    with lived_at_once(rebalance_commit_and_resume, broker, since(VERSIONS[0])) as outcomes:
+        yield outcomes
+
+
+@pytest.mark.parametrize("version", since(VERSIONS[0]))
+def test_a_group_rebalances_commits_and_resumes(rebalances: Outcomes, version: str) -> None:
+    rebalances[version].result()
+
+
+def commit_and_abort_transactions(broker: BrokerProcess, topic: str, group: str, version: Version) -> None:
     source, target = TopicPartition(topic, 0), TopicPartition(topic, 1)
     producer = KafkaProducer(
         bootstrap_servers=broker.bootstrap, api_version=version, transactional_id=f"of-{topic}", linger_ms=0
@@ -213,10 +254,18 @@ def test_a_transaction_moves_records_and_offsets_or_neither(
     consumer.close()
 
 
-@pytest.mark.parametrize("version", [it for it in VERSIONS if it >= FIRST_WITH_TOPIC_ADMINISTRATION], ids=name_of)
-def test_an_administrator_sees_groups_and_topics(
-    broker: BrokerProcess, topic: str, group: str, version: tuple[int, ...]
-) -> None:
+@pytest.fixture(scope="module")
+def transactions(broker: BrokerProcess) -> Iterator[Outcomes]:
+    with lived_at_once(commit_and_abort_transactions, broker, since(FIRST_WITH_TRANSACTIONS)) as outcomes:
+        yield outcomes
+
+
+@pytest.mark.parametrize("version", since(FIRST_WITH_TRANSACTIONS))
+def test_a_transaction_moves_records_and_offsets_or_neither(transactions: Outcomes, version: str) -> None:
+    transactions[version].result()
+
+
+def administer_groups_and_topics(broker: BrokerProcess, topic: str, group: str, version: Version) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap, api_version=version)
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
     member = PollingMember(consumer_of(broker, version, group, topic))
@@ -235,3 +284,14 @@ def test_an_administrator_sees_groups_and_topics(
     admin.delete_topics([topic])
     assert topic not in admin.list_topics()
     admin.close()
+
+
+@pytest.fixture(scope="module")
+def administrations(broker: BrokerProcess) -> Iterator[Outcomes]:
+    with lived_at_once(administer_groups_and_topics, broker, since(FIRST_WITH_TOPIC_ADMINISTRATION)) as outcomes:
+        yield outcomes
+
+
+@pytest.mark.parametrize("version", since(FIRST_WITH_TOPIC_ADMINISTRATION))
+def test_an_administrator_sees_groups_and_topics(administrations: Outcomes, version: str) -> None:
+    administrations[version].result()
