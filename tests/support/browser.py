@@ -20,7 +20,9 @@ from selenium.common.exceptions import (
 )
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -28,7 +30,10 @@ from tests.support.parts import need_command
 
 WAIT_S = 15.0
 POLL_S = 0.03
-KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}
+KEYS = {
+    "Tab": Keys.TAB, "Enter": Keys.ENTER, "Escape": Keys.ESCAPE, "End": Keys.END, "Home": Keys.HOME,
+    "ArrowLeft": Keys.ARROW_LEFT, "ArrowRight": Keys.ARROW_RIGHT,
+}  # fmt: skip
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -95,12 +100,10 @@ class Browser:
 
     def press(self, *keys: str) -> None:
         """Press keys one after another, wherever the focus is; names are those of DOM events (`Tab`, `ArrowLeft`)."""
+        actions = ActionChains(self.driver, duration=0)
         for key in keys:
-            code = KEY_CODES.get(key, 0)
-            text = "\r" if key == "Enter" else ""
-            event = {"key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}
-            self.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown", **event})
-            self.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyUp", **event})
+            actions.send_keys(KEYS[key])
+        actions.perform()
 
     def type(self, text: str) -> None:
         """Type a text where the focus is."""

@@ -28,6 +28,14 @@ SETTINGS: Mapping[str, str] = {
     "transaction.state.log.num.partitions": "2",
 }
 
+FOLLOW_LINK = """
+const [address, page] = arguments;
+if (location.origin !== address || location.hash === page || document.querySelector("dialog")) return false;
+delete document.body.dataset.ready;
+location.hash = page;
+return true;
+"""
+
 
 class Site:
     """A broker with a console, a browser that shows it, and clients that produce to it."""
@@ -59,11 +67,22 @@ class Site:
         consumer.close()
 
     def open(self, page: str) -> Browser:
-        """Show a page, and wait until it is complete."""
+        """Show a page, as its link does if there is no obstacle, and wait until it is complete.
+
+        To follow a link takes a fifth of the processor time that it takes to load the console.
+        """
+        if not self.browser.script(FOLLOW_LINK, self.address, f"#/{page}"):
+            return self.load(page)
+        return self._complete(page)
+
+    def load(self, page: str) -> Browser:
+        """Load the console with a page, and wait until it is complete."""
+        self.browser.leave()
+        self.browser.driver.get(f"{self.address}/#/{page}")
+        return self._complete(page)
+
+    def _complete(self, page: str) -> Browser:
         browser = self.browser
-        browser.script("delete document.body?.dataset.ready")
-        browser.leave()
-        browser.driver.get(f"{self.address}/#/{page}")
         browser.wait(lambda: browser.script("return document.body?.dataset.ready ?? ''") == f"#/{page}", page)
         return browser
 
