@@ -2,11 +2,16 @@
 
 import itertools
 import resource
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tests.support.broker import BrokerProcess
+
+REFUSAL_WAIT_S = 30.0
 
 _numbers = itertools.count()
 
@@ -36,3 +41,15 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def assert_not_served(settings: Mapping[str, object]) -> None:
+    """Let a client of librdkafka connect until it reports that no broker serves it."""
+    errors: list[KafkaError] = []
+    client = AdminClient({**settings, "error_cb": errors.append})
+    give_up_s = time.monotonic() + REFUSAL_WAIT_S
+    while KafkaError._ALL_BROKERS_DOWN not in [error.code() for error in errors]:
+        assert time.monotonic() < give_up_s, errors
+        with pytest.raises(KafkaException):
+            client.list_topics(timeout=0.1)
+        client.poll(0)

@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from broker.settings.sasl_settings import LOGIN_MODULES
+from tests.clients.conftest import assert_not_served
 from tests.support.broker import BrokerProcess
 from tests.support.certificates import STORE_PASSWORD, Stores
 from tests.support.parts import need_command, skip_when_unavailable
@@ -131,7 +132,7 @@ def produce_and_consume(settings: dict[str, str], topic: str) -> None:
         deadline_s = time.monotonic() + DEADLINE_S
         while len(read) < len(values):
             assert time.monotonic() < deadline_s
-            read += [message.value() for message in consumer.consume(500, 1.0)]
+            read += [message.value() for message in consumer.consume(500, 0.1)]
         assert read == values
     finally:
         consumer.close()
@@ -193,15 +194,13 @@ def test_kcat_produces_and_consumes(encrypted: Encrypted, topic: str) -> None:
 
 
 def test_client_without_the_required_certificate_is_not_served(encrypted: Encrypted) -> None:
-    with pytest.raises(KafkaException):
-        AdminClient(encrypted.librdkafka("MUTUAL")).list_topics(timeout=2)
+    assert_not_served(encrypted.librdkafka("MUTUAL"))
 
 
 def test_client_with_a_foreign_certificate_is_not_served(encrypted: Encrypted, tmp_path: Path) -> None:
     foreign = Stores(tmp_path).issue("foreign", "foreign")
     for listener in ("MUTUAL", "ASKED"):
-        with pytest.raises(KafkaException):
-            AdminClient(encrypted.librdkafka(listener, certificate=foreign)).list_topics(timeout=2)
+        assert_not_served(encrypted.librdkafka(listener, certificate=foreign))
     assert "SSL handshake failed" in encrypted.broker.log.read_text()
 
 
@@ -209,16 +208,14 @@ def test_client_with_an_expired_certificate_is_not_served(encrypted: Encrypted) 
     yesterday = datetime.now(UTC) - timedelta(days=1)
     expired = encrypted.stores.issue("expired", "the client", not_after=yesterday)
     for listener in ("MUTUAL", "ASKED"):
-        with pytest.raises(KafkaException):
-            AdminClient(encrypted.librdkafka(listener, certificate=expired)).list_topics(timeout=2)
+        assert_not_served(encrypted.librdkafka(listener, certificate=expired))
     valid = encrypted.librdkafka("MUTUAL", certificate=encrypted.client_pem)
     assert AdminClient(valid).list_topics(timeout=DEADLINE_S).brokers
 
 
 def test_client_that_trusts_another_authority_does_not_connect(encrypted: Encrypted, tmp_path: Path) -> None:
     settings = {**encrypted.librdkafka(), "ssl.ca.location": str(Stores(tmp_path).ca)}
-    with pytest.raises(KafkaException):
-        AdminClient(settings).list_topics(timeout=2)
+    assert_not_served(settings)
 
 
 @pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "LOGIN"])
