@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.errors import ErrorCode
@@ -37,7 +37,11 @@ def many_descriptors() -> Iterator[None]:
 
 @pytest.mark.usefixtures("many_descriptors")
 def test_idle_connections_leave_descriptors_for_segments(tmp_path: Path) -> None:
-    settings = {"log.segment.bytes": "16384", "log.index.size.max.bytes": "4096"}
+    settings = {
+        "log.segment.bytes": "16384",
+        "log.index.size.max.bytes": "4096",
+        "socket.listen.backlog.size": str(CONNECTIONS),  # a full one delays a connection by a second
+    }
     broker = BrokerProcess(tmp_path / "broker", settings, descriptors_max=DESCRIPTORS)
     idle: list[socket.socket] = []
     with broker:
@@ -81,13 +85,17 @@ def send(producer: Producer, count: int) -> list[bytes]:
 
 def read_all(broker: BrokerProcess) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True})
+    consumer.assign([TopicPartition("t", partition, 0) for partition in range(4)])
     found: list[bytes] = []
-    for partition in range(4):
-        consumer.assign([TopicPartition("t", partition, 0)])
-        while (message := consumer.poll(10)) is not None and message.error() is None:
-            value = message.value()
-            assert value is not None
-            found.append(value.strip())
+    ends = 0
+    while ends < 4:
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error() is None:
+            found.append((message.value() or b"").strip())
+        else:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            ends += 1
     consumer.close()
     return sorted(found)
 
