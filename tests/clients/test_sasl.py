@@ -139,8 +139,9 @@ def test_kcat_produces_and_consumes(secured: Secured, topic: str, mechanism: str
     flags = [
         flag for key, value in settings.items() for flag in ("-X", f"{key.replace('mechanism', 'mechanisms')}={value}")
     ]
+    secured.admin.create_topics([NewTopic(topic)])[topic].result(DEADLINE_S)  # kcat would wait a second for it
     subprocess.run(["kcat", *flags, "-P", "-t", topic], input="value\n", text=True, timeout=60, check=True)
-    read = ["kcat", *flags, "-C", "-t", topic, "-o", "beginning", "-e", "-q"]
+    read = ["kcat", *flags, "-X", "fetch.wait.max.ms=10", "-C", "-t", topic, "-o", "beginning", "-e", "-q"]
     assert subprocess.run(read, capture_output=True, text=True, timeout=60, check=True).stdout == "value\n"
 
 

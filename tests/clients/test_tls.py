@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewTopic,
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
@@ -188,8 +189,9 @@ def test_kcat_produces_and_consumes(encrypted: Encrypted, topic: str) -> None:
         need_command("kcat", "kcat")
     settings = encrypted.librdkafka("MUTUAL", certificate=encrypted.client_pem)
     flags = [flag for key, value in settings.items() for flag in ("-X", f"{key}={value}")]
+    encrypted.open_admin.create_topics([NewTopic(topic)])[topic].result(DEADLINE_S)  # kcat would wait a second for it
     subprocess.run(["kcat", *flags, "-P", "-t", topic], input="value\n", text=True, timeout=60, check=True)
-    read = ["kcat", *flags, "-C", "-t", topic, "-o", "beginning", "-e", "-q"]
+    read = ["kcat", *flags, "-X", "fetch.wait.max.ms=10", "-C", "-t", topic, "-o", "beginning", "-e", "-q"]
     assert subprocess.run(read, capture_output=True, text=True, timeout=60, check=True).stdout == "value\n"
 
 
