@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,12 +29,42 @@ from tests.support.supervisor import memory_folder
 settings.register_profile("milena", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("milena")
 
-HANG_S = 60.0
-"""How long a test may go on after its timeout, which ends no wait in C code and may end the wrong task."""
+
+class Watchdog:
+    """Prints all stacks and ends the process if a test goes on after its timeout, which ends no wait in C code and may
+    end the wrong task.
+
+    To watch takes a thread, so it is the same one for several short tests: one that hangs ends `HANG_S` to
+    `HANG_S + KEPT_S` after its timeout.
+    """
+
+    HANG_S = 60.0
+    KEPT_S = 15.0
+
+    def __init__(self, stderr: int) -> None:
+        self._stderr = stderr
+        self._ends_s = 0.0
+        """When the thread would end the process."""
+
+    def watch(self, timeout_s: float) -> None:
+        """Watch a test that begins now instead of the one before."""
+        now_s = time.monotonic()
+        if 0 <= self._ends_s - (now_s + timeout_s + self.HANG_S) <= self.KEPT_S:
+            return
+        allowed_s = timeout_s + self.HANG_S + self.KEPT_S
+        faulthandler.dump_traceback_later(allowed_s, file=self._stderr, exit=True)
+        self._ends_s = now_s + allowed_s
+
+    def stop(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
+
+WATCHDOG = pytest.StashKey[Watchdog]()
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has made its terminal writer
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[WATCHDOG] = Watchdog(config.stash[fault_handler_stderr_fd_key])
     if not hasattr(config, "workerinput"):  # workers print nothing
         config.pluginmanager.register(Reporter(config))
 
@@ -95,15 +126,12 @@ def collector_is_off() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> Generator[None, object, object]:
     """If the timeout does not end the test, print all stacks and exit; xdist then starts a new worker."""
-    stderr = item.config.stash[fault_handler_stderr_fd_key]
-    faulthandler.dump_traceback_later(settings.timeout + HANG_S, file=stderr, exit=True)
+    item.config.stash[WATCHDOG].watch(settings.timeout)
     return (yield)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_timeout_cancel_timer() -> Generator[None, object, object]:
-    faulthandler.cancel_dump_traceback_later()
-    return (yield)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    session.config.stash[WATCHDOG].stop()
 
 
 @pytest.hookimpl(optionalhook=True)
