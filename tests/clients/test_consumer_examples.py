@@ -4,11 +4,14 @@ import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.at_once import Outcomes, at_once
 from tests.support.broker import BrokerProcess
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "consumers"
@@ -45,9 +48,8 @@ def read(broker: BrokerProcess, topic: str, count: int) -> list[Message]:
         consumer.close()
 
 
-def test_records_that_fail_are_tried_again_and_become_dead_letters(
-    broker: BrokerProcess, topic: str, group: str
-) -> None:
+def try_again(broker: BrokerProcess, folder: Path) -> None:
+    topic, group = "tried", "tried-group"
     create(broker, topic, f"{topic}-retry", f"{topic}-dead-letters")
     send(broker, topic, b'{"amount": 1}', b"not JSON", b'{"amount": 2}')
     arguments = ("retry_topics.py", broker.bootstrap, group, topic, "--delay-s", "0.2")
@@ -62,12 +64,11 @@ def test_records_that_fail_are_tried_again_and_become_dead_letters(
     assert run(*arguments) == []
 
 
-def test_records_that_are_read_again_are_stored_once(
-    broker: BrokerProcess, topic: str, group: str, tmp_path: Path
-) -> None:
+def store_once(broker: BrokerProcess, folder: Path) -> None:
+    topic, group = "stored", "stored-group"
     create(broker, topic, partitions=2)
     send(broker, topic, *(b"%d" % number for number in range(20)), partitions=2)
-    file = str(tmp_path / "records.db")
+    file = str(folder / "records.db")
     run("exactly_once_by_place.py", broker.bootstrap, group, topic, file)
     send(broker, topic, b"20", b"21", partitions=2)
     run("exactly_once_by_place.py", broker.bootstrap, f"{group}-from-the-start", topic, file)
@@ -77,12 +78,38 @@ def test_records_that_are_read_again_are_stored_once(
     assert sorted(stored) == list(range(22))
 
 
-def test_a_reader_without_a_group_continues_at_its_positions(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+def continue_without_a_group(broker: BrokerProcess, folder: Path) -> None:
+    topic = "ungrouped"
     create(broker, topic, partitions=2)
     send(broker, topic, b"a", b"b", b"c", partitions=2)
-    positions = tmp_path / "positions.json"
+    positions = folder / "positions.json"
     arguments = ("without_a_group.py", broker.bootstrap, topic, str(positions))
     assert sorted(run(*arguments)) == ["a", "b", "c"]
     assert json.loads(positions.read_text()) == {"0": 2, "1": 1}
     send(broker, topic, b"d")
     assert run(*arguments) == ["d"]
+
+
+def live(story: Callable[[BrokerProcess, Path], None], broker: BrokerProcess, folder: Path) -> None:
+    story(broker, folder)
+
+
+@pytest.fixture(scope="module")
+def outcomes(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
+    """The stories wait most of the time, until an example has been idle."""
+    folder = tmp_path_factory.mktemp("examples")
+    stories = (try_again, store_once, continue_without_a_group)
+    with at_once(live, {story.__name__: (story, broker, folder) for story in stories}) as ends:
+        yield ends
+
+
+def test_records_that_fail_are_tried_again_and_become_dead_letters(outcomes: Outcomes) -> None:
+    outcomes["try_again"].result()
+
+
+def test_records_that_are_read_again_are_stored_once(outcomes: Outcomes) -> None:
+    outcomes["store_once"].result()
+
+
+def test_a_reader_without_a_group_continues_at_its_positions(outcomes: Outcomes) -> None:
+    outcomes["continue_without_a_group"].result()

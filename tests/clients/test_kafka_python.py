@@ -6,8 +6,7 @@ time, each in a thread; the tests only report how it ended.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from kafka.admin import NewTopic
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import OffsetAndMetadata
 
+from tests.support.at_once import Outcomes, at_once
 from tests.support.broker import BrokerProcess
 from tests.support.waiting import wait_until
 
@@ -26,7 +26,6 @@ POLL_MS = 1000
 """Longer than a join. Release 3.0 rejoins if it did not know its topic at the first join. If the poll ends between the
 SyncGroup request and its response, it never uses its assignment."""
 PARTITIONS = 4
-STORIES_AT_ONCE = 8
 
 until = partial(wait_until, timeout_s=DEADLINE_S)
 
@@ -72,7 +71,6 @@ FIRST_WITH_TRANSACTIONS, FIRST_WITH_DELETION, FIRST_WITH_ZSTD = (0, 11), (1, 1),
 Version = tuple[int, ...]
 Cases = Mapping[str, tuple[Any, ...]]
 """By name: what a story is told about the client."""
-Outcomes = Mapping[str, Future[None]]
 
 
 def name_of(version: Version) -> str:
@@ -84,12 +82,10 @@ def since(first: Version) -> Cases:
     return {name_of(version): (version,) for version in VERSIONS if version >= first}
 
 
-@contextmanager
-def lived_at_once(story: Callable[..., None], broker: BrokerProcess, cases: Cases) -> Iterator[Outcomes]:
-    """Start a story for each case, a few at a time, with the name of a topic and of a group of its own."""
-    with ThreadPoolExecutor(STORIES_AT_ONCE) as threads:
-        names = {case: f"{story.__name__}-{case}" for case in cases}
-        yield {case: threads.submit(story, broker, names[case], names[case], *cases[case]) for case in cases}
+def lived_at_once(story: Callable[..., None], broker: BrokerProcess, cases: Cases) -> AbstractContextManager[Outcomes]:
+    """Start a story for each case with the name of a topic and of a group of its own."""
+    names = {case: f"{story.__name__}-{case}" for case in cases}
+    return at_once(story, {case: (broker, names[case], names[case], *told) for case, told in cases.items()})
 
 
 def produce_and_consume(

@@ -99,7 +99,7 @@ def java_programs() -> Iterator[JavaPrograms]:
 RunJava = Callable[..., list[str]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_java(java_programs: JavaPrograms) -> RunJava:
     """Run one of the programs in `java/` with the clients of `version`; return the printed lines."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka import Producer
 from kafka.partitioner.default import murmur2
 
 from tests.interop.conftest import RunJava, Server, create_topic
+from tests.support.at_once import Outcomes, at_once
 
 # The clients of 3.9.1 belong to the reference; 2.1 is the first with all five codecs, 4.0 the first that dropped the
 # versions that brokers before 2.1 speak.
@@ -50,8 +52,19 @@ def expected_lines() -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def codecs(server: Server, run_java: RunJava) -> Iterator[Outcomes]:
+    cases = {version: (server, run_java, version) for version in CLIENT_VERSIONS}
+    with at_once(write_and_read_codecs, cases) as outcomes:
+        yield outcomes
+
+
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
-def test_records_of_every_codec_come_back_whole(server: Server, run_java: RunJava, version: str) -> None:
+def test_records_of_every_codec_come_back_whole(codecs: Outcomes, version: str) -> None:
+    codecs[version].result()
+
+
+def write_and_read_codecs(server: Server, run_java: RunJava, version: str) -> None:
     topic, group = f"codecs-{version}", f"readers-{version}"
     written = run_java(
         "ProduceEveryCompression", server.bootstrap, topic, RECORDS_PER_CODEC, FIRST_TIMESTAMP, version=version
@@ -101,10 +114,18 @@ def test_the_admin_client_manages_a_topic(server: Server, run_java: RunJava) -> 
     ]
 
 
+@pytest.fixture(scope="module")
+def rounds(server: Server, run_java: RunJava) -> Iterator[Outcomes]:
+    with at_once(one_round, {version: (server, run_java, version) for version in CODECS_BY_VERSION}) as outcomes:
+        yield outcomes
+
+
 @pytest.mark.parametrize("version", CODECS_BY_VERSION)
-def test_clients_of_any_version_produce_share_commit_and_resume(
-    server: Server, run_java: RunJava, version: str
-) -> None:
+def test_clients_of_any_version_produce_share_commit_and_resume(rounds: Outcomes, version: str) -> None:
+    rounds[version].result()
+
+
+def one_round(server: Server, run_java: RunJava, version: str) -> None:
     topic, codecs = f"round-{version}", CODECS_BY_VERSION[version]
     create_topic(server.bootstrap, topic, partitions=PARTITIONS)
     written_each = 10
@@ -168,8 +189,18 @@ def test_clients_of_0_8_write_read_and_keep_offsets(server: Server, run_java: Ru
     ]
 
 
+@pytest.fixture(scope="module")
+def administrations(server: Server, run_java: RunJava) -> Iterator[Outcomes]:
+    with at_once(administer, {version: (server, run_java, version) for version in ADMIN_VERSIONS}) as outcomes:
+        yield outcomes
+
+
 @pytest.mark.parametrize("version", ADMIN_VERSIONS)
-def test_admin_clients_of_any_version_get_the_same_responses(server: Server, run_java: RunJava, version: str) -> None:
+def test_admin_clients_of_any_version_get_the_same_responses(administrations: Outcomes, version: str) -> None:
+    administrations[version].result()
+
+
+def administer(server: Server, run_java: RunJava, version: str) -> None:
     lines = run_java("OneAdmin", server.bootstrap, f"administered-{version}", 0, version=version)
     assert lines == [
         "validated false",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -156,6 +157,7 @@ class JavaPrograms:
 
     def __init__(self) -> None:
         self._hosts: dict[tuple[str, Path | None], ProgramHost] = {}
+        self._one_more_host = threading.Lock()
 
     def run(self, version: str, source: Path, *arguments: str, timeout_s: float) -> Outcome:
         """Run a program, a single `.java` file, with the clients of `version`. Raises UnavailableError."""
@@ -175,15 +177,16 @@ class JavaPrograms:
         return status, complaints
 
     def _host(self, version: str, folder: Path | None) -> ProgramHost:
-        if (version, folder) not in self._hosts:
-            self._hosts[version, folder] = ProgramHost(
-                [client_jars(version) / "*"],
-                CACHE / "classes",
-                options=TOOL_JVM_OPTIONS,
-                properties=_properties(log_level="WARN"),
-                folder=folder,
-            )
-        return self._hosts[version, folder]
+        with self._one_more_host:
+            if (version, folder) not in self._hosts:
+                self._hosts[version, folder] = ProgramHost(
+                    [client_jars(version) / "*"],
+                    CACHE / "classes",
+                    options=TOOL_JVM_OPTIONS,
+                    properties=_properties(log_level="WARN"),
+                    folder=folder,
+                )
+            return self._hosts[version, folder]
 
     def __enter__(self) -> Self:
         return self

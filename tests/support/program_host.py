@@ -55,11 +55,12 @@ class ProgramHost:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._one_program = threading.Lock()
 
     def run(
         self, main: str, *arguments: str, timeout_s: float, classes: Path | None = None, stdin: bytes = b""
     ) -> Outcome:
-        """Run the main method of a class and return when the program has ended.
+        """Run the main method of a class, after the programs of other threads; return when the program has ended.
 
         Args:
             main: the name of a class, or `javac`.
@@ -70,6 +71,12 @@ class ProgramHost:
         Raises:
             RuntimeError: the JVM ended before the program did; the text has the end of the JVM's own output.
         """
+        with self._one_program:
+            return self._run(main, arguments, timeout_s, classes, stdin)
+
+    def _run(
+        self, main: str, arguments: Sequence[str], timeout_s: float, classes: Path | None, stdin: bytes
+    ) -> Outcome:
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
