@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -28,6 +30,7 @@ from protocol.messages.write_txn_markers import (
 )
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
+from tests.support.at_once import Outcomes, at_once
 from tests.support.broker import BrokerProcess
 from tests.support.waiting import wait_until
 from tests.support.wire_client import WireClient
@@ -308,21 +311,20 @@ def _producers_of(topic: str) -> DescribeProducersRequest:
 # Crashes and timeouts, each with a separate broker
 
 
-@pytest.fixture
-def own_broker(tmp_path: Path) -> BrokerProcess:
+def own_broker(folder: Path, state_partitions: int = 3) -> BrokerProcess:
     return BrokerProcess(
-        tmp_path / "broker",
+        folder / "broker",
         {
             "num.partitions": "2",
-            "transaction.state.log.num.partitions": "3",
-            "offsets.topic.num.partitions": "3",
+            "transaction.state.log.num.partitions": str(state_partitions),
+            "offsets.topic.num.partitions": "1",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
         },
     )
 
 
-def test_a_transaction_is_aborted_after_its_timeout(own_broker: BrokerProcess) -> None:
-    with own_broker as broker:
+def test_a_transaction_is_aborted_after_its_timeout(tmp_path: Path) -> None:
+    with own_broker(tmp_path) as broker:
         producer = transactional(broker, "slow", **{"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
         producer.begin_transaction()
         write(producer, "t", "late")
@@ -340,8 +342,8 @@ def test_a_transaction_is_aborted_after_its_timeout(own_broker: BrokerProcess) -
         read(broker, "t", 0)
 
 
-def test_a_transaction_survives_a_crash_and_ends_with_its_producers_outcome(own_broker: BrokerProcess) -> None:
-    with own_broker as broker:
+def survive(folder: Path) -> None:
+    with own_broker(folder) as broker:
         producer = transactional(broker, "patient")
         producer.begin_transaction()
         write(producer, "t", "before")
@@ -352,10 +354,8 @@ def test_a_transaction_survives_a_crash_and_ends_with_its_producers_outcome(own_
         assert read(broker, "t", 2) == ["after", "before"]
 
 
-def test_the_next_instance_aborts_an_open_transaction_after_a_crash(
-    own_broker: BrokerProcess,
-) -> None:
-    with own_broker as broker:
+def abort_with_the_next_instance(folder: Path) -> None:
+    with own_broker(folder) as broker:
         dead = transactional(broker, "id")
         dead.begin_transaction()
         write(dead, "t", "left")
@@ -368,10 +368,9 @@ def test_the_next_instance_aborts_an_open_transaction_after_a_crash(
         assert read(broker, "t", 1) == ["new"]
 
 
-@pytest.mark.parametrize("delay_s", [0, 0.0005, 0.002])
-def test_a_crash_during_the_end_leaves_every_transaction_complete(own_broker: BrokerProcess, delay_s: float) -> None:
+def crash_during_the_end(folder: Path, delay_s: float) -> None:
     """The broker crashes at the end of a transaction, which is stored completely or not at all; earlier ones exist."""
-    with own_broker as broker:
+    with own_broker(folder) as broker:
         acknowledged: list[str] = []
         for kill in range(2):
             producer = transactional(broker, "id")
@@ -401,17 +400,9 @@ def test_a_crash_during_the_end_leaves_every_transaction_complete(own_broker: Br
         assert {value[:-1] + "1" for value in seen} == {value for value in seen if value.endswith("1")}
 
 
-@pytest.mark.parametrize("is_committed", [True, False])
-def test_a_transaction_that_was_decided_before_the_crash_is_completed_after_it(
-    tmp_path: Path, is_committed: bool
-) -> None:
+def complete_after_the_crash(folder: Path, is_committed: bool) -> None:
     """The log ends with the decision, as after a crash right after storing it; no partition has a marker."""
-    overrides = {
-        "num.partitions": "2",
-        "transaction.state.log.num.partitions": "1",
-        "offsets.topic.num.partitions": "1",
-    }
-    with BrokerProcess(tmp_path / "broker", overrides) as broker:
+    with own_broker(folder, state_partitions=1) as broker:
         producer = transactional(broker, "id")
         producer.begin_transaction()
         write(producer, "t", "decided", "decided")
@@ -422,6 +413,46 @@ def test_a_transaction_that_was_decided_before_the_crash_is_completed_after_it(
         with WireClient(broker.port) as client:
             (state,) = client.ask(DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states
             assert state.transaction_state == ("CompleteCommit" if is_committed else "CompleteAbort")
+
+
+DELAYS_S = (0, 0.0005, 0.002)
+STORIES: Mapping[str, tuple[Callable[..., None], *tuple[Any, ...]]] = {
+    "survives": (survive,),
+    "next instance": (abort_with_the_next_instance,),
+    **{f"crash after {delay_s}": (crash_during_the_end, delay_s) for delay_s in DELAYS_S},
+    **{f"committed {is_committed}": (complete_after_the_crash, is_committed) for is_committed in (True, False)},
+}
+
+
+def live(folder: Path, story: Callable[..., None], *told: Any) -> None:
+    story(folder, *told)
+
+
+@pytest.fixture(scope="module")
+def crashes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
+    """Stories with a crash: all wait for starts of their brokers and for retries of their producers."""
+    with at_once(live, {name: (tmp_path_factory.mktemp("crash"), *story) for name, story in STORIES.items()}) as ends:
+        yield ends
+
+
+def test_a_transaction_survives_a_crash_and_ends_with_its_producers_outcome(crashes: Outcomes) -> None:
+    crashes["survives"].result()
+
+
+def test_the_next_instance_aborts_an_open_transaction_after_a_crash(crashes: Outcomes) -> None:
+    crashes["next instance"].result()
+
+
+@pytest.mark.parametrize("delay_s", DELAYS_S)
+def test_a_crash_during_the_end_leaves_every_transaction_complete(crashes: Outcomes, delay_s: float) -> None:
+    crashes[f"crash after {delay_s}"].result()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_transaction_that_was_decided_before_the_crash_is_completed_after_it(
+    crashes: Outcomes, is_committed: bool
+) -> None:
+    crashes[f"committed {is_committed}"].result()
 
 
 def decide(directory: Path, *, is_committed: bool) -> None:
