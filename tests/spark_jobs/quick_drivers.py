@@ -16,7 +16,7 @@ from spark_jobs.skeleton.pinned_jars import pinned_jars
 from spark_jobs.skeleton.session import _JARS
 from tests.support.class_archive import archive_options
 from tests.support.ivy import CACHE
-from tests.support.java import compiled, pyspark_jars
+from tests.support.java import UNVERIFIED, compiled, pyspark_jars
 
 PROJECT = Path(__file__).parents[2]
 # The optimizing compiler would use half of the CPU time of a driver that runs for a minute.
@@ -46,9 +46,8 @@ def quick_settings() -> dict[str, str]:
     without one, that is more than it saves.
     """
     first = _first_jars()
-    settings = _settings(first, "")
     if os.environ.get("CI"):
-        return settings
+        return _settings(first, " ".join(UNVERIFIED))
 
     def run(option: str) -> None:
         command = [sys.executable, "-P", "-m", "tests.spark_jobs.load_classes", json.dumps(_settings(first, option))]
@@ -59,7 +58,7 @@ def quick_settings() -> dict[str, str]:
             raise RuntimeError(f"a driver cannot load its classes:\n{done.stderr}")
 
     jars = [*first, *sorted(pyspark_jars().glob("*.jar"))]
-    return {**settings, **_settings(first, " ".join(archive_options("spark", jars, CACHE / "archives", run)))}
+    return _settings(first, " ".join(archive_options("spark", jars, CACHE / "archives", run)))
 
 
 def quick_flags() -> list[str]:
