@@ -19,8 +19,8 @@ from broker.console.committed_offsets import committed
 from broker.console.connect.workers import Workers
 from broker.console.offset_growth import OffsetGrowth
 from broker.console.rates import GroupHistory, RatesHistory
-from broker.console.record_reader import RecordReader
-from broker.console.schemas import SchemaRegistry
+from broker.console.records.reader import RecordReader
+from broker.console.records.schemas import SchemaRegistry
 from broker.metrics.host import Host
 from broker.metrics.metric import Distribution
 from broker.network.connection import Dispatcher

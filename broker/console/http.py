@@ -26,7 +26,7 @@ from broker.console.bodies import require_type
 from broker.console.console import Console
 from broker.console.openapi import document
 from broker.console.problem import ProblemError, bad_request, of_kafka_error
-from broker.console.records import LONG_READS_MAX, Line
+from broker.console.records.reads import LONG_READS_MAX, Line
 from broker.console.routes import RESOURCES, Resource, parsed
 from broker.metrics.http_connections import WRITE_TIMEOUT_S
 from broker.network.outgoing import PeerUnavailable

@@ -11,9 +11,10 @@ from enum import IntEnum
 from typing import Any, Final, Literal
 
 from base.dataclass import dataclass
-from broker.console import cluster, configs, groups, records, requests, security, topics, transactions, writes
+from broker.console import cluster, configs, groups, requests, security, topics, transactions, writes
 from broker.console.connect import connectors
 from broker.console.problem import bad_request
+from broker.console.records import reads
 from broker.security.acls import Operation, ResourceType
 
 Kind = Literal["string", "integer", "boolean"]
@@ -154,16 +155,16 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(
         "GET",
         "/topics/{name}/records",
-        records.records,
-        records.RecordPage,
+        reads.records,
+        reads.RecordPage,
         "The newest records over all partitions.",
         (NAME, RECORD_LIMIT, PARTITION, CURSOR, ISOLATION, FORM, _time("until", "Records up to this time.")),
     ),
     Resource(
         "GET",
         "/topics/{name}/partitions/{partition}/records/{offset}",
-        records.record,
-        records.WholeRecord,
+        reads.record,
+        reads.WholeRecord,
         "One record with its whole key, value and headers.",
         (
             NAME,
@@ -175,8 +176,8 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(
         "GET",
         "/topics/{name}/search",
-        records.search,
-        records.Line,
+        reads.search,
+        reads.Line,
         "Search the records of a topic; the lines come while it runs. Closing the connection cancels it.",
         (
             NAME,
@@ -195,8 +196,8 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(
         "GET",
         "/topics/{name}/tail",
-        records.tail,
-        records.Line,
+        reads.tail,
+        reads.Line,
         "New records as they arrive. Closing the connection ends it.",
         (NAME, FILTER, PARTITION, ISOLATION, FORM),
         is_stream=True,
@@ -204,8 +205,8 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(
         "GET",
         "/topics/{name}/count",
-        records.count,
-        records.Line,
+        reads.count,
+        reads.Line,
         "The true number of records by partition: without markers, compacted offsets and aborted transactions.",
         (
             NAME,

@@ -13,16 +13,16 @@ from http import HTTPStatus
 from typing import Final, Literal, TypedDict
 
 from broker.console.console import Console
-from broker.console.filters import FilterError, Matches, parse_filter
 from broker.console.problem import ProblemError, bad_request
-from broker.console.record_reader import Found, Range
-from broker.console.record_values import (
+from broker.console.records.filters import FilterError, Matches, parse_filter
+from broker.console.records.reader import Found, Range
+from broker.console.records.registry_values import with_schemas
+from broker.console.records.values import (
     VALUE_SIZE_MAX,
     WHOLE_VALUE_SIZE_MAX,
     ShownRecord,
     shown_record,
 )
-from broker.console.registry_values import with_schemas
 from broker.console.topics import require_topic
 from protocol.errors import ErrorCode
 

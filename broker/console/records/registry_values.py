@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.console.avro_limits import require_bounded
-from broker.console.record_reader import Found
-from broker.console.record_values import Form, ShownRecord, ShownValue, indented
+from broker.console.records.avro_limits import require_bounded
+from broker.console.records.reader import Found
+from broker.console.records.values import Form, ShownRecord, ShownValue, indented
 
 if TYPE_CHECKING:
     from broker.console.console import Console
@@ -116,7 +116,7 @@ def _reader(registered: dict[str, Any] | None) -> Open | None:
     if kind == "JSON":
         return lambda data: ("json", data[PREFIX_SIZE:].decode())
     if kind == "PROTOBUF":
-        from broker.console.protobuf_wire import fields_of, parse
+        from broker.console.records.protobuf_wire import fields_of, parse
 
         file = parse(schema)
         return lambda data: ("protobuf", _json(fields_of(data[PREFIX_SIZE:], file)))

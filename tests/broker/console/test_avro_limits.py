@@ -6,9 +6,9 @@ from typing import Any
 import fastavro
 import pytest
 
-from broker.console import registry_values
-from broker.console.avro_limits import require_bounded
-from broker.console.protobuf_wire import Message, parse
+from broker.console.records import registry_values
+from broker.console.records.avro_limits import require_bounded
+from broker.console.records.protobuf_wire import Message, parse
 
 
 def record(name: str, *types: object) -> dict[str, Any]:

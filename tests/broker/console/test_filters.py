@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from broker.console.filters import FilterError, parse_filter
+from broker.console.records.filters import FilterError, parse_filter
 from protocol.records.batch import Record
 
 RECORD = Record(

@@ -25,8 +25,8 @@ from confluent_kafka.admin import NewTopic, ScramCredentialInfo, ScramMechanism,
 from base.pause import never, whole
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import TopicState
-from broker.console import records
 from broker.console.rates import HOUR_SAMPLES, Counts, Progress
+from broker.console.records import reads
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -126,7 +126,7 @@ def test_1_the_newest_100_records_of_100_partitions_take_one_round_of_requests(s
 
 
 def test_3_a_search_shows_its_progress(site: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "PROGRESS_MS", 0)
+    monkeypatch.setattr(reads, "PROGRESS_MS", 0)
     read = site.console.reader.read
 
     async def read_slowly(*arguments: Any, **options: Any) -> Any:
@@ -153,11 +153,11 @@ def test_3_a_search_ends_at_its_bounds_and_says_which(site: Hosted, monkeypatch:
     site.create("bounded")
     site.produce("bounded", *(["x" * 1_000] * 2_000))
     browser = site.open("topics/bounded/search")
-    monkeypatch.setattr(records, "SEARCH_BYTES_MAX", 1 << 19)
+    monkeypatch.setattr(reads, "SEARCH_BYTES_MAX", 1 << 19)
     browser.enter("#filter", "key = none")
     browser.click("#run")
     browser.sees("GiB: narrow the search", "#search-state")
-    monkeypatch.setattr(records, "SEARCH_TIME_MAX_MS", -1)
+    monkeypatch.setattr(reads, "SEARCH_TIME_MAX_MS", -1)
     browser.click("#run")
     browser.sees("s: narrow the search", "#search-state")
 
@@ -367,7 +367,7 @@ def add_topics(site: Hosted, numbers: range) -> None:
 def test_9_the_tail_says_when_it_cannot_keep_up_and_drops_nothing(
     site: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "TAIL_PAUSE_S", 1.0)  # the records arrive between two reads
+    monkeypatch.setattr(reads, "TAIL_PAUSE_S", 1.0)  # the records arrive between two reads
     site.create("flooded", 2)
     browser = site.open("topics/flooded/tail")
     browser.click("#follow")
@@ -385,7 +385,7 @@ def test_9_the_tail_says_when_it_cannot_keep_up_and_drops_nothing(
 
 
 def test_9_the_tail_names_what_was_deleted_before_it_was_read(site: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "TAIL_PAUSE_S", 1.0)  # so that all of it happens between two reads
+    monkeypatch.setattr(reads, "TAIL_PAUSE_S", 1.0)  # so that all of it happens between two reads
     site.create("trimmed")
     browser = site.open("topics/trimmed/tail")
     browser.click("#follow")

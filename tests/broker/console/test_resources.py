@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import pytest
 from yarl import URL
 
-from broker.console import record_reader
 from broker.console.murmur2 import murmur2
+from broker.console.records import reader
 from broker.console.routes import CURSOR_SIZE_MAX
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -433,7 +433,7 @@ async def test_bad_bodies_get_one_sentence(console: ConsoleUser, body: object, m
 async def test_batches_that_open_to_much_are_read_in_turns(
     console: ConsoleUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_reader, "OPENED_SIZE_MAX", 10 * record_reader.RECORD_COST)
+    monkeypatch.setattr(reader, "OPENED_SIZE_MAX", 10 * reader.RECORD_COST)
     await console.broker.create_topic("t", 3)
     for first in range(0, 60, 20):
         await produce(console.broker, "t", {each: records_of(first + 5 * each, 5) for each in range(3)})

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from broker.console.murmur2 import murmur2
-from broker.console.protobuf_wire import fields_of, parse
-from broker.console.record_values import indented, shown_value
+from broker.console.records.protobuf_wire import fields_of, parse
+from broker.console.records.values import indented, shown_value
 from protocol.records.builder import RecordData, build_batch
 from tests.broker.console.conftest import ConsoleUser
 from tests.broker.handlers.test_produce_and_fetch import produce

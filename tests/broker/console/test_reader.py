@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.console.record_reader import Range, _Budget, _opened
+from broker.console.records.reader import Range, _Budget, _opened
 from protocol.messages.fetch import PartitionData
 from protocol.records.builder import RecordData, build_batch
 
