@@ -135,10 +135,11 @@ public class AdminSurface {
         say("reset", () -> alter(everyone, false, op("log.retention.ms", null, AlterConfigOp.OpType.DELETE)));
         say("reset broker", () -> alter(broker, false, op("log.retention.ms", null, AlterConfigOp.OpType.DELETE),
             op("max.connections.per.ip.overrides", null, AlterConfigOp.OpType.DELETE)));
-        ConfigResource metrics = new ConfigResource(ConfigResource.Type.CLIENT_METRICS, "m");
+        ConfigResource metrics = new ConfigResource(ConfigResource.Type.CLIENT_METRICS, name);
         say("client metrics", () -> all(metrics));
         say("set client metrics", () -> alter(metrics, false, op("interval.ms", "100", AlterConfigOp.OpType.SET)));
-        sayKind("list client metrics", () -> admin.listClientMetricsResources().all().get());
+        sayKind("list client metrics", () -> admin.listClientMetricsResources().all().get().stream()
+            .anyMatch(each -> each.name().equals(name)));
         ConfigResource logger = new ConfigResource(ConfigResource.Type.BROKER_LOGGER, "0");
         say("logger", () -> alter(logger, false, op("kafka.no.such", "NOISE", AlterConfigOp.OpType.SET)));
         say("logger level", () -> alter(logger, false, op("kafka.server.KafkaApis", "NOISE", AlterConfigOp.OpType.SET)));
