@@ -1,7 +1,8 @@
 """Metadata: brokers, topics, leaders; a request for a missing topic may create it.
 
 Version notes: v0 an empty list asks for all topics, v1+ null does; v4 allow_auto_topic_creation; v5 offline replicas;
-v7 leader epoch; v8 authorised operations; v10 topic ids; v12 look-up by id.
+v7 leader epoch; v8 authorised operations; v10 topic ids; v12 look-up by id; v13 an
+error of the whole request. With it a proxy has clients begin with their first addresses again; a broker never does.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def failed(request: MetadataRequest, context: RequestContext, code: ErrorCode) -
             )
             for topic in request.topics or ()
         ],
+        error_code=code,
     )
 
 

@@ -1,7 +1,7 @@
 """Metadata (3): returns brokers, topics, partitions and their leaders.
 
 v0 asks for all topics with an empty list, v1+ with null. v4 can forbid auto-creation, v7 adds leader epochs, v8
-authorized operations, v10 topic ids, v12 lookup by topic id.
+authorized operations, v10 topic ids, v12 lookup by topic id, v13 an error of the whole request (KIP-1102).
 """
 
 from protocol.api_key import ApiKey
@@ -14,7 +14,7 @@ class MetadataRequestTopic:
     name: string | None = since(0, nullable=10)
 
 
-@message(ApiKey.METADATA, versions=range(0, 13), flexible=9)
+@message(ApiKey.METADATA, versions=range(0, 14), flexible=9)
 class MetadataRequest:
     topics: list[MetadataRequestTopic] | None = since(0, nullable=1)  # None, and an empty list in v0: all
     allow_auto_topic_creation: boolean = since(4, default=True)
@@ -51,7 +51,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int32 = since(8, default=-0x8000_0000)  # the lowest number: not requested
 
 
-@message(ApiKey.METADATA, versions=range(0, 13), flexible=9)
+@message(ApiKey.METADATA, versions=range(0, 14), flexible=9)
 class MetadataResponse:
     throttle_time_ms: int32 = since(3, default=0)
     brokers: list[MetadataResponseBroker]
@@ -60,3 +60,4 @@ class MetadataResponse:
     topics: list[MetadataResponseTopic] = since(0, takes_encoded=True)
     # the lowest number: not requested
     cluster_authorized_operations: int32 = since(8, until=10, default=-0x8000_0000)
+    error_code: int16 = since(13, default=0)

@@ -121,8 +121,12 @@ def _goes_by_history(exchange: Exchange, line: str) -> bool:
     path = line.partition(": ")[0]
     name = exchange.api.name
     if name == "ApiVersions":
-        key, _, field = path.removeprefix("api_keys[").partition("]")
-        return bool(APIS[int(key)].newer) and field in ("", ".max_version")
+        position, _, field = path.removeprefix("api_keys[").partition("]")
+        listed = exchange.response().api_keys
+        if int(position) >= len(listed):
+            return True  # Kafka does not list it
+        api = APIS[listed[int(position)].api_key]
+        return field == ".max_version" and bool(api.newer)
     is_inventory = name in INVENTORIES or (name == "Metadata" and not exchange.request().topics)
     return is_inventory and "[" in path
 
