@@ -1,8 +1,8 @@
 """The table of APIs that this broker serves: API key -> handler module.
 
 Owns which APIs and versions are served, not what they do: all whose messages are declared, except that a broker in a
-cluster with ZooKeeper serves what Kafka 3.9 does. ApiVersions advertises exactly these. A handler module has the name
-of the module of its messages.
+cluster with ZooKeeper, or without a newer protocol of groups, serves what Kafka 3.9 does. ApiVersions advertises
+exactly these. A handler module has the name of the module of its messages.
 """
 
 from __future__ import annotations
@@ -14,6 +14,13 @@ from types import MappingProxyType, ModuleType
 
 from config.broker import BrokerConfig
 from protocol.api import APIS, Api
+from protocol.api_key import ApiKey
+
+CLASSIC = "classic"
+_GROUP_PROTOCOLS: Mapping[int, str] = MappingProxyType(
+    {ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer", ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer"}
+)
+"""The protocol of groups that the newer versions of an API are for: without it a broker does not list them."""
 
 _HANDLERS: Mapping[int, str] = MappingProxyType({key: api.module for key, api in APIS.items()})
 
@@ -39,10 +46,13 @@ TABLE: Mapping[int, ModuleType] = _Handlers()
 
 def served_apis(config: BrokerConfig) -> Mapping[int, Api]:
     """Return the APIs that a broker with these settings serves, by key, each with its versions."""
-    if config.has_own_metadata_store:
-        return APIS
     return {
-        key: replace(api, versions=api.with_zookeeper) if api.newer else api
+        key: api if not api.newer or _serves_newer(key, config) else replace(api, versions=api.with_zookeeper)
         for key, api in APIS.items()
-        if api.with_zookeeper
+        if api.with_zookeeper or _serves_newer(key, config)
     }
+
+
+def _serves_newer(key: int, config: BrokerConfig) -> bool:
+    """Return whether versions of an API are served that Kafka 3.9 in ZooKeeper mode does not list."""
+    return config.has_own_metadata_store and _GROUP_PROTOCOLS.get(key, CLASSIC) in {CLASSIC, *config.group_protocols}

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka.partitioner.default import murmur2
 
-from tests.interop.conftest import RunJava, Server, create_topic
+from tests.interop.conftest import RunJava, Server, StartServer, create_topic
 from tests.support.at_once import Outcomes, at_once
 
 # The clients of 3.9.1 belong to the reference; 2.1 is the first with all five codecs, 4.0 the first that dropped the
@@ -221,9 +221,10 @@ def administer(server: Server, run_java: RunJava, version: str) -> None:
     ]
 
 
-def test_groups_of_newer_protocols_are_rejected_as_by_kafka(server: Server, run_java: RunJava) -> None:
-    create_topic(server.bootstrap, "newer")
-    lines = run_java("NewerGroups", server.bootstrap, "newer", version="4.1.0")
+def test_groups_of_newer_protocols_are_rejected_as_by_kafka(start_server: StartServer, run_java: RunJava) -> None:
+    with start_server({"group.coordinator.rebalance.protocols": "classic"}) as server:
+        create_topic(server.bootstrap, "newer")
+        lines = run_java("NewerGroups", server.bootstrap, "newer", version="4.1.0")
     assert [line.partition(".")[0] for line in lines] == [
         "consumer: UnsupportedVersionException The cluster does not support the new CONSUMER group protocol",
         (
