@@ -95,7 +95,7 @@ async def _wait_for_coordinators(ask: Ask) -> None:
             await ask(ADMIN, build(APIS[10].request, keys, 4), 4)
         request = build(APIS[key].request, values, version)
         for _ in range(int(READY_TIMEOUT_S / POLL_S)):
-            if not any(code for _, code in _all_codes(await ask(ADMIN, request, version))):
+            if not any(code for _, code in _all_codes(await ask(ADMIN, request, version), version)):
                 break
             await asyncio.sleep(POLL_S)
         else:
@@ -118,7 +118,7 @@ async def codes(ask: Ask, topic_id: UUID) -> dict[str, dict[str, list[str]]]:
                 for user in (ADMIN, *users()):
                     values = _values(api.name, user, topic, topic_id)
                     response = await ask(user, build(api.request, values, version), version)
-                    by_user[user] = ["closed"] if response is None else sorted(set(_codes(response)))
+                    by_user[user] = ["closed"] if response is None else sorted(set(_codes(response, version)))
     return found
 
 
@@ -153,21 +153,23 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
             return value
 
 
-def _codes(response: Any) -> Iterator[str]:
-    for field, code in _all_codes(response):
+def _codes(response: Any, version: int) -> Iterator[str]:
+    for field, code in _all_codes(response, version):
         yield f"{field}={code if code in COMPARED else 'served'}"
 
 
-def _all_codes(value: Any, path: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the name of each field with an error code, and the code."""
+def _all_codes(value: Any, version: int, path: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the name of each field with an error code that the version has, and the code."""
     for field in type(value).__fields__:
+        if not field.is_in(version):
+            continue
         found = getattr(value, field.name, None)
         where = f"{path}{field.name}"
         if field.name == "error_code":
             yield where, int(found)
         elif field.struct is not None and found is not None:
             for one in found if field.is_array else [found]:
-                yield from _all_codes(one, f"{where}.")
+                yield from _all_codes(one, version, f"{where}.")
 
 
 class _SaslConnection:

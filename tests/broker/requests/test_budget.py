@@ -189,7 +189,7 @@ async def test_requests_of_many_connections_that_arrive_together_share_one_slice
     async with running_broker(tmp_path / "data") as broker:
         dispatcher = broker.dispatcher
         api = APIS[METADATA]
-        version = api.versions[-1]
+        version = api.usual_version
         route = dispatcher._route(api, version)
 
         def decode(frame: memoryview, position: int, limit: int) -> object:
@@ -305,7 +305,7 @@ async def test_long_requests_are_decoded_in_a_thread_one_at_a_time_and_let_short
     async with running_broker(tmp_path / "data") as broker:
         dispatcher = broker.dispatcher
         api = APIS[METADATA]
-        version = api.versions[-1]
+        version = api.usual_version
         route = dispatcher._route(api, version)
         decoded: list[tuple[int, bool, threading.Thread]] = []
 
@@ -376,7 +376,7 @@ def watched_codec(
     seen: dict[str, set[threading.Thread]] = {"decode": set(), "encode": set()}
     dispatcher = broker.dispatcher
     api = APIS[3]
-    version = api.versions[-1]
+    version = api.usual_version
     route = dispatcher._route(api, version)
 
     def watched(verb: str, function: Any) -> Any:

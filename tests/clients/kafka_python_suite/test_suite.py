@@ -38,13 +38,11 @@ EXPECTED_FAILURES: Mapping[str, str] = {
 # What the suite asks of brokers from 4.0 on only.
 FAILURES_FROM_4_0_ON: Mapping[str, str] = {
     "test_describe_metadata_quorum": "a quorum exists in KRaft mode only",
-    "test_describe_topic_partitions": "Kafka 3.9 serves DescribeTopicPartitions in KRaft mode only",
-    "test_describe_topic_partitions_pagination": "Kafka 3.9 serves DescribeTopicPartitions in KRaft mode only",
     "test_describe_configs_broker_resource_returns_configs": "expects advertised.listeners as KRaft describes them",
 }
 VERSION_INFERENCE = "test_kafka_version_infer"
 """Fails unless the version it shall believe in is the one that a broker shows."""
-SHOWN_VERSION = "3.9.0"
+SHOWN_VERSION = "4.0.0"
 
 
 @pytest.fixture(scope="module")
