@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.support.broker import BrokerProcess
 
 DEADLINE_S = 60
+QUIET_S = 5
 KEYS = 50
 ROUNDS = 40
 
@@ -24,9 +25,9 @@ def read_all(bootstrap: str, end_offset: int, topic: str = "table") -> Read:
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: Read = []
     while not found or found[-1][0] < end_offset - 1:
-        messages = consumer.consume(1000, 1)
-        assert messages, f"the last of {len(found)} records is {found[-1:]}"
-        found += [(message.offset(), message.key(), message.value()) for message in messages]
+        message = consumer.poll(QUIET_S)
+        assert message is not None, f"the last of {len(found)} records is {found[-1:]}"
+        found.append((message.offset(), message.key(), message.value()))
     consumer.close()
     return found
 

@@ -184,12 +184,14 @@ def read_topic(
         deadline = time.monotonic() + READ_TIMEOUT_S
         while len(at_end) < partitions:
             assert time.monotonic() < deadline, f"partitions {sorted(set(range(partitions)) - at_end)} have no end"
-            for message in consumer.consume(500, 0.2):
-                error = message.error()
-                if error is None:
-                    records[message.partition()].append((message.offset(), int(message.value())))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    at_end.add(message.partition())
+            message = consumer.poll(0.2)  # many at a time would wait for more until the timeout
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                records[message.partition()].append((message.offset(), int(message.value())))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(message.partition())
         return records
     finally:
         consumer.close()

@@ -153,13 +153,15 @@ class Topics:
             deadline = time.monotonic() + _TIMEOUT_S
             while open_partitions:
                 assert time.monotonic() < deadline, f"no end of {topic} in partitions {sorted(open_partitions)}"
-                for message in consumer.consume(10_000, 0.2):
-                    if message.error() is None:
-                        messages.append(message)
-                    elif message.error().code() == KafkaError._PARTITION_EOF:
-                        open_partitions.discard(message.partition())
-                    else:
-                        raise KafkaException(message.error())
+                message = consumer.poll(0.2)  # many at a time would wait for more until the timeout
+                if message is None:
+                    continue
+                if message.error() is None:
+                    messages.append(message)
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    open_partitions.discard(message.partition())
+                else:
+                    raise KafkaException(message.error())
         finally:
             consumer.close()
         return sorted(messages, key=lambda message: (message.partition(), message.offset()))
