@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -241,23 +242,15 @@ def test_failed_send_is_logged_and_the_producer_continues(broker: BrokerProcess)
     assert sorted(consume(broker, "small", 2, "--from-beginning").split()) == ["after", "before"]
 
 
-def test_producer_without_brokers_reports_the_error() -> None:
-    with closed_port() as port:
-        bootstrap = f"127.0.0.1:{port}"
-        arguments = ("--bootstrap-server", bootstrap, "--topic", "t", "--max-block-ms", "500")
-        outcome = run_module("records.console_producer", *arguments)
-    assert outcome.status == 1
-    assert outcome.stderr == f"No broker at {bootstrap}: Connection refused. Does it run at this address?\n"
-
-
-def test_consumer_without_brokers_reports_the_error(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tool", [console_producer, console_consumer])
+def test_without_brokers_the_error_is_reported(run: RunTool, monkeypatch: pytest.MonkeyPatch, tool: ModuleType) -> None:
     monkeypatch.setattr(require_reachable, "__defaults__", (0.2,))
     with closed_port() as port:
         bootstrap = f"127.0.0.1:{port}"
-        outcome = run(console_consumer.main, "--bootstrap-server", bootstrap, "--topic", "t")
+        outcome = run(tool.main, "--bootstrap-server", bootstrap, "--topic", "t")
     assert outcome.status == 1
     error = f"No broker at {bootstrap}: Connection refused. Does it run at this address?"
-    assert outcome.stderr.splitlines()[-1] == error
+    assert outcome.stderr.splitlines() == [error]
 
 
 @pytest.mark.parametrize(
