@@ -34,6 +34,8 @@ def test_a_handler_declares_its_own_api(key: int) -> None:
 
 def named_apis(source: str) -> Iterator[str]:
     """Yield the APIs that a module names."""
+    if "ApiKey" not in source:  # to parse all modules takes seconds
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ApiKey":
             yield node.attr
