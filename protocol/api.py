@@ -108,7 +108,10 @@ _FIRST_NOT_DEPRECATED: Mapping[ApiKey, int] = MappingProxyType(
 
 _FIRST_NEWER: Mapping[ApiKey, int] = MappingProxyType(
     {
+        ApiKey.PRODUCE: 12,
         ApiKey.LIST_OFFSETS: 10,
+        ApiKey.END_TXN: 5,
+        ApiKey.TXN_OFFSET_COMMIT: 5,
         ApiKey.CONSUMER_GROUP_HEARTBEAT: 1,
         ApiKey.CONSUMER_GROUP_DESCRIBE: 1,
         ApiKey.METADATA: 13,
@@ -125,8 +128,11 @@ A broker with a metadata store of its own serves these versions to clients of Ka
 ZooKeeper does not, so that it can stand beside brokers of Kafka 3.9.
 """
 
+OF_TRANSACTIONS_2 = frozenset({ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT})
+"""The APIs whose newer versions are those of transactions of version 2 (KIP-890), which a cluster may have too."""
+
 _ROWS = (
-    _api(ApiKey.PRODUCE, range(0, 12), 9),
+    _api(ApiKey.PRODUCE, range(0, 13), 9),
     _api(ApiKey.FETCH, range(0, 18), 12),
     _api(ApiKey.LIST_OFFSETS, range(0, 11), 6),
     _api(ApiKey.METADATA, range(0, 14), 9),
@@ -152,9 +158,9 @@ _ROWS = (
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, range(0, 5), 4),
     _api(ApiKey.ADD_PARTITIONS_TO_TXN, range(0, 6), 3),
     _api(ApiKey.ADD_OFFSETS_TO_TXN, range(0, 5), 3),
-    _api(ApiKey.END_TXN, range(0, 5), 3),
+    _api(ApiKey.END_TXN, range(0, 6), 3),
     _api(ApiKey.WRITE_TXN_MARKERS, range(0, 2), 1, cluster_action=True),
-    _api(ApiKey.TXN_OFFSET_COMMIT, range(0, 5), 3),
+    _api(ApiKey.TXN_OFFSET_COMMIT, range(0, 6), 3),
     _api(ApiKey.DESCRIBE_ACLS, range(0, 4), 2),
     _api(ApiKey.CREATE_ACLS, range(0, 4), 2),
     _api(ApiKey.DELETE_ACLS, range(0, 4), 2),

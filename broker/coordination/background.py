@@ -27,6 +27,17 @@ async def next_turn() -> None:
     await asyncio.sleep(0)
 
 
+async def sleep(timer: Timer, clock: Clock, milliseconds: int) -> None:
+    """Wait until the broker's timer has advanced by `milliseconds`."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    deadline_ms = clock.monotonic_ms() + milliseconds
+    handle = timer.schedule(deadline_ms, lambda: None if over.done() else over.set_result(None))
+    try:
+        await over
+    finally:
+        handle.cancel()
+
+
 class BackgroundTasks:
     """Futures whose failure is logged, as no request awaits them."""
 

@@ -2,8 +2,8 @@
 
 Version notes: v0-3 come from clients and add all partitions or none: if one is rejected, the others get
 OPERATION_NOT_ATTEMPTED. v2 PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in older versions. v4+ come from brokers,
-for several transactions, to add partitions or only verify them (KIP-890): a partition that is not included gets
-TRANSACTION_ABORTABLE, in v4 too.
+for several transactions, to add partitions for producers of version 2 or only verify them (KIP-890): a partition that
+is not included gets TRANSACTION_ABORTABLE, in v4 too.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from broker.handlers.guard import Guard
 from broker.handlers.metric_names import ADD_PARTITIONS, VERIFY_PARTITIONS
 from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
+from broker.loop.driver import Running, start
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.machine.transaction import VERSION_2
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_partitions_to_txn import (
@@ -122,11 +124,16 @@ async def _serve_broker(
 ) -> AddPartitionsToTxnResponse:
     response = AddPartitionsToTxnResponse(results_by_transaction=[])
     pause = services.sliced_work.pause
+    # All are begun before one is awaited: the appends of the coordinator share a round trip to its followers.
+    begun: list[Outcome | Running[Outcome]] = []
     for transaction in request.transactions:
-        outcome = await _serve_transaction(services, transaction)
+        begun.append(start(_serve_transaction(services, transaction)))
+        await pause()
+    for transaction, outcome in zip(request.transactions, begun, strict=True):
+        served = await outcome if isinstance(outcome, Running) else outcome
         response.results_by_transaction.append(
             AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, outcome)
+                transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, served)
             )
         )
         await pause()
@@ -141,7 +148,9 @@ async def _serve_transaction(services: Needs, transaction: AddPartitionsToTxnTra
         return rejected
     try:
         if not transaction.verify_only:
-            await services.transactions.add_partitions(transaction.transactional_id, producer, partitions)
+            await services.transactions.add_partitions(
+                transaction.transactional_id, producer, partitions, version=VERSION_2
+            )
             return ErrorCode.NONE
         return services.transactions.verify(transaction.transactional_id, producer, partitions)
     except KafkaError as error:

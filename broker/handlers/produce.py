@@ -3,7 +3,8 @@
 One bad partition never fails the others; the response lists every partition of the request.
 
 Version notes: v0-2 may carry message sets of the old formats; v3+ carries exactly one batch of magic 2 a partition,
-with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951); v11 TRANSACTION_ABORTABLE (KIP-890).
+with transactional id; v8 record_errors; v10 current leader with code 6 (KIP-951); v11 TRANSACTION_ABORTABLE; v12 adds
+the partitions to the transaction (KIP-890).
 
 Owns the meaning of the request and the layout of the response. `broker.replica.appends` appends.
 """
@@ -27,11 +28,11 @@ from broker.replica.appends import (
     PARTITIONS_IN_ONE_STEP_MAX,
     Appends,
     AppendTerms,
-    ClientTerms,
     Outcome,
     Outcomes,
     with_own_records,
 )
+from broker.replica.transaction_verification import ClientTerms
 from broker.security.acls import Operation, ResourceType
 from protocol.api import APIS
 from protocol.api_key import ApiKey
@@ -55,13 +56,17 @@ ACKS_NONE = 0
 VALID_ACKS = frozenset({ACKS_ALL, ACKS_NONE, 1})
 FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
+FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
 
 SCANNED = ScannedProduce
 
 _NO_ERROR = int(ErrorCode.NONE)  # looked up once: access to an enum member costs as much as a call
 _new_tuple = tuple.__new__  # creates a named tuple in half the time of calling its class
 _TERMS_OF_VERSIONS = tuple(
-    ClientTerms(AppendOrigin.of_produce_version(version), version >= FIRST_VERSION_WITH_ABORTABLE)
+    (
+        AppendOrigin.of_produce_version(version),
+        ClientTerms(version >= FIRST_VERSION_WITH_ABORTABLE, version >= FIRST_VERSION_THAT_ADDS_PARTITIONS),
+    )
     for version in APIS[ApiKey.PRODUCE].versions
 )
 
@@ -92,10 +97,10 @@ def handle(services: Needs, request: ScannedProduce, context: RequestContext) ->
     transactional_id, acks, timeout_ms, topic_data = request
     if acks not in VALID_ACKS:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    client_terms = _TERMS_OF_VERSIONS[context.api_version]
+    origin, client_terms = _TERMS_OF_VERSIONS[context.api_version]
     terms = _new_tuple(
         AppendTerms,
-        (acks, timeout_ms, transactional_id, client_terms, context.client_id, context, context.channel.bound),
+        (acks, timeout_ms, transactional_id, origin, client_terms, context.client_id, context, context.channel.bound),
     )
     rows: Sequence[ProduceRow] = topic_data
     if len(rows) > 1:

@@ -4,7 +4,8 @@ They are pending until the transaction ends: applied when it commits, dropped wh
 exist are rejected one by one; the others are committed as one batch.
 
 Version notes: v0-1 have no COORDINATOR_LOAD_IN_PROGRESS here; v2 leader epochs; v3 member, generation and instance are
-checked (KIP-447); v4 TRANSACTION_ABORTABLE (KIP-890), before that INVALID_TXN_STATE.
+checked (KIP-447); v4 TRANSACTION_ABORTABLE (KIP-890), before that INVALID_TXN_STATE; v5 adds the partition of the group
+to the transaction.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elem
 from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
-from broker.replica.transaction_verification import TransactionVerifier
+from broker.replica.transaction_verification import ClientTerms, TransactionVerifier
 from broker.security.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -42,6 +43,7 @@ from storage.producers.producer_state import Producer
 
 FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
 FIRST_VERSION_WITH_ABORTABLE = 4
+FIRST_VERSION_THAT_ADDS_PARTITIONS = 5
 
 
 API = Declaration(
@@ -123,7 +125,7 @@ def _offset(partition: TxnOffsetCommitRequestPartition, now_ms: int) -> OffsetAn
 
 
 async def _verify(services: Needs, request: TxnOffsetCommitRequest, context: RequestContext) -> None:
-    """Check that the transaction includes the group's partition, so that the partition will get a marker."""
+    """Check or see to it that the transaction includes the group's partition, which then will get a marker."""
     partition_count = services.groups.partitions.count()
     if partition_count is None:
         raise KafkaError(ErrorCode.NOT_COORDINATOR)
@@ -131,7 +133,10 @@ async def _verify(services: Needs, request: TxnOffsetCommitRequest, context: Req
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
         (GROUP_METADATA_TOPIC, partition_for(request.group_id, partition_count)),
-        says_abortable=context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
+        ClientTerms(
+            context.api_version >= FIRST_VERSION_WITH_ABORTABLE,
+            context.api_version >= FIRST_VERSION_THAT_ADDS_PARTITIONS,
+        ),
     )
 
 

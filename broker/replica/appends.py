@@ -40,6 +40,7 @@ from broker.replica.partition import Partition
 from broker.replica.transaction_verification import (
     ATTRIBUTES_POSITION,
     Admission,
+    ClientTerms,
     TransactionVerifier,
     transactional_header,
 )
@@ -85,20 +86,13 @@ ADMIN_CLIENT_ID = "__admin_client"
 """The only client id whose requests may append to the coordinators' topics."""
 
 
-class ClientTerms(NamedTuple):
-    """What follows from the version of a request."""
-
-    origin: AppendOrigin
-    knows_abortable: bool
-    """Whether the client knows TRANSACTION_ABORTABLE."""
-
-
 class AppendTerms(NamedTuple):
     """The fields of a request that apply to all its rows."""
 
     acks: int
     timeout_ms: int
     transactional_id: str | None
+    origin: AppendOrigin
     client: ClientTerms
     client_id: str | None
     waits: Converting
@@ -204,9 +198,7 @@ class Appends:
         """
         admitted: Admission | Awaitable[Admission] | None = None
         if terms.transactional_id is not None:
-            admitted = self._verifier.admit(
-                terms.transactional_id, batches, says_abortable=terms.client.knows_abortable
-            )
+            admitted = self._verifier.admit(terms.transactional_id, batches, terms.client)
         if isinstance(admitted, Awaitable) or self._log_without_room(rows, terms.bound) is not None:
             return self._admitted_with_room(rows, terms, admitted)
         return admitted
@@ -281,7 +273,7 @@ class Appends:
         From `end_ms` on, leave records that take long to validate to a thread. Readers that wait for records are woken
         once all are appended.
         """
-        acks, _, _, (origin, _), client_id, waits, bound = terms
+        acks, _, _, origin, _, client_id, waits, bound = terms
         manager = self._manager
         needs_isr = acks == ACKS_ALL
         may_follow_refused = now_ms < self._refused_batches.until_ms
@@ -466,7 +458,7 @@ class Appends:
         """Append records that take long to validate: a thread prepares them first."""
         now_ms = self._clock.now_ms()
         records = memoryview(costly.records)
-        prepare = partial(costly.log.appends.prepare, records, now_ms=now_ms, origin=terms.client.origin)
+        prepare = partial(costly.log.appends.prepare, records, now_ms=now_ms, origin=terms.origin)
         try:
             prepared = await self._cpu_pool.run(partial(prepare, is_alone=False))
         except TooCostlyError:

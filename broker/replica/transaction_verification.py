@@ -1,10 +1,14 @@
-"""Verifies with the coordinator that a partition is part of a transaction, before its first batch (KIP-890).
+"""Asks the coordinator whether a partition is part of a transaction, before its first batch (KIP-890).
+
+Partitions of a transaction of version 1 were added by the client, so the coordinator only verifies that. Those of
+version 2 are added by this question.
 
 Without verification, a batch that arrives after the end of its transaction, delayed by a slow network or a paused
 client, would open a hanging transaction: no coordinator would end it, and the last stable offset would never advance.
 
-Owns: which batches need verification, the guards that tie a verification to one append, and the producer's error codes.
-Must not know: where the coordinator is (`CoordinatorLink` does), requests, or logs beyond their producer state.
+Owns: which batches need the coordinator's consent, the guards that tie a question to one append, and the producer's
+error codes. Must not know: where the coordinator is (`CoordinatorLink` does), requests, or logs beyond their producer
+state.
 
 A guard is created before the verification and checked after it. A marker appended in between cancels the guard, because
 the verification concerned the transaction that the marker ended. A guard also keeps the lowest sequence number of the
@@ -18,7 +22,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from base.clock import Clock
 from base.topic_partition import TopicPartition
@@ -38,6 +42,7 @@ PRODUCE_ERRORS: Mapping[int, ErrorCode] = MappingProxyType(
         ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NETWORK_EXCEPTION: ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OPERATION_NOT_ATTEMPTED: ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
@@ -57,6 +62,15 @@ Verdicts = Mapping[TopicPartition, int]
 """The coordinator's code for each partition of a verification."""
 
 
+class ClientTerms(NamedTuple):
+    """What follows from the version of a client's request."""
+
+    knows_abortable: bool
+    """Whether the client knows TRANSACTION_ABORTABLE."""
+    adds_partitions: bool = False
+    """Whether the request itself adds its partitions to the transaction, which is of version 2."""
+
+
 class CoordinatorLink(Protocol):
     """The port to the coordinators of transactions."""
 
@@ -66,6 +80,14 @@ class CoordinatorLink(Protocol):
         """Return whether partitions are in the producer's open transaction, or an awaitable of that.
 
         Never raises: if a coordinator does not respond, each partition gets the code for that. The wait is bounded.
+        """
+
+    def add(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    ) -> Awaitable[Verdicts]:
+        """Add partitions to the producer's transaction of version 2, which the first of them begins.
+
+        Never raises, like `verify`. NONE means that the addition is durable.
         """
 
 
@@ -128,22 +150,22 @@ class Guards:
 class Admission:
     """Which transactional batches of a request may be appended, by the coordinator's verdicts on its partitions."""
 
-    __slots__ = ("_guards", "_is_required", "_leading_since", "_says_abortable", "_verdicts")
+    __slots__ = ("_client", "_guards", "_is_required", "_leading_since", "_verdicts")
 
     def __init__(
         self,
         guards: Mapping[TopicPartition, Guard],
         verdicts: Verdicts,
         leading_since: LeadingSince,
+        client: ClientTerms,
         *,
         is_required: bool,
-        says_abortable: bool,
     ) -> None:
         self._guards = guards
         self._verdicts = verdicts
         self._leading_since = leading_since
+        self._client = client
         self._is_required = is_required
-        self._says_abortable = says_abortable
 
     def check(self, partition: TopicPartition, state: ProducerState, header: BatchHeader) -> None:
         """Check that a batch may be appended in this step.
@@ -163,6 +185,12 @@ class Admission:
         code = self._verdicts[partition]
         if code:
             raise self._error(code)
+        if self._client.adds_partitions and header.base_sequence and header.producer_id not in state.producers:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Invalid sequence number for new producer {header.producer_id} in partition "
+                f"{partition[0]}-{partition[1]}: {header.base_sequence} (incoming seq. number), expected 0",
+            )
         if header.base_sequence > guard.lowest_sequence:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -172,8 +200,10 @@ class Admission:
             )
 
     def _error(self, code: int) -> KafkaError:
-        if code == ErrorCode.TRANSACTION_ABORTABLE and not self._says_abortable:
+        if code == ErrorCode.TRANSACTION_ABORTABLE and not self._client.knows_abortable:
             return KafkaError(ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction")
+        if code == ErrorCode.CONCURRENT_TRANSACTIONS and self._client.adds_partitions:
+            return KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         shown = PRODUCE_ERRORS.get(code, ErrorCode(code))
         return KafkaError(
             shown,
@@ -185,7 +215,7 @@ class Admission:
 
 
 class TransactionVerifier:
-    """Verifies transactional batches with the coordinators, for the partitions led here."""
+    """Asks the coordinators about transactional batches, for the partitions led here."""
 
     def __init__(self, link: CoordinatorLink, guards: Guards, is_enabled: Callable[[], bool], clock: Clock) -> None:
         """`is_enabled()` is transaction.partition.verification.enable, which may change while the broker runs."""
@@ -202,18 +232,17 @@ class TransactionVerifier:
         self,
         transactional_id: str,
         batches: Iterable[tuple[TopicPartition, ProducerState, BatchHeader]],
-        *,
-        says_abortable: bool,
+        client: ClientTerms,
     ) -> Admission | Awaitable[Admission]:
-        """Verify the transactional batches of one request; return an awaitable only if another broker has to do that.
+        """Verify or add the partitions of one request's transactional batches.
 
-        `says_abortable`: the client knows TRANSACTION_ABORTABLE.
+        Return an awaitable only if another broker has to verify them, or if partitions are to be added.
 
         Raises:
             KafkaError: INVALID_PRODUCER_ID_MAPPING if the batches are of several producers.
         """
-        if not self._is_enabled():
-            return self._admission({}, {}, is_required=False, says_abortable=says_abortable)
+        if not client.adds_partitions and not self._is_enabled():
+            return self._admission({}, {}, client, is_required=False)
         now_ms = self._clock.now_ms()
         guards: dict[TopicPartition, Guard] = {}
         producers = set()
@@ -225,52 +254,57 @@ class TransactionVerifier:
         if len(producers) > 1:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained several producers")
         if not guards:
-            return self._admission({}, {}, says_abortable=says_abortable)
-        verdicts = self._link.verify(transactional_id, producers.pop(), list(guards))
+            return self._admission({}, {}, client)
+        verdicts = self._ask(transactional_id, producers.pop(), list(guards), client)
         if isinstance(verdicts, Mapping):
             self._count_failures(verdicts)
-            return self._admission(guards, verdicts, says_abortable=says_abortable)
-        return self._when_known(guards, verdicts, says_abortable=says_abortable)
+            return self._admission(guards, verdicts, client)
+        return self._when_known(guards, verdicts, client)
 
     async def admit_offsets(
-        self, transactional_id: str, producer: Producer, partition: TopicPartition, *, says_abortable: bool
+        self, transactional_id: str, producer: Producer, partition: TopicPartition, client: ClientTerms
     ) -> None:
-        """Verify that offsets of a group may be committed in a transaction. Raises KafkaError if not.
+        """Verify that offsets of a group may be committed in a transaction, or add their partition to it.
 
-        They have no sequence numbers; otherwise they are treated like a transactional batch.
+        They have no sequence numbers; otherwise they are treated like a transactional batch. Raises KafkaError if they
+        must not be committed.
         """
-        if not self._is_enabled():
+        if not client.adds_partitions and not self._is_enabled():
             return
         guard = self._guards.take(partition, producer, NONE, self._clock.now_ms())
-        verdicts = self._link.verify(transactional_id, producer, [partition])
+        verdicts = self._ask(transactional_id, producer, [partition], client)
         verdicts = verdicts if isinstance(verdicts, Mapping) else await self._timed(verdicts)
         self._count_failures(verdicts)
         code = verdicts[partition]
-        if guard.is_cancelled or (code == ErrorCode.TRANSACTION_ABORTABLE and not says_abortable):
+        if guard.is_cancelled or (code == ErrorCode.TRANSACTION_ABORTABLE and not client.knows_abortable):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if guard.leading_since != self._guards.leading_since(partition):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # the client asks again
         if code:
             raise KafkaError(COMMIT_ERRORS.get(code, ErrorCode(code)))
 
+    def _ask(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition], client: ClientTerms
+    ) -> Verdicts | Awaitable[Verdicts]:
+        ask = self._link.add if client.adds_partitions else self._link.verify
+        return ask(transactional_id, producer, partitions)
+
     async def _when_known(
-        self, guards: Mapping[TopicPartition, Guard], awaited: Awaitable[Verdicts], *, says_abortable: bool
+        self, guards: Mapping[TopicPartition, Guard], awaited: Awaitable[Verdicts], client: ClientTerms
     ) -> Admission:
         verdicts = await self._timed(awaited)
         self._count_failures(verdicts)
-        return self._admission(guards, verdicts, says_abortable=says_abortable)
+        return self._admission(guards, verdicts, client)
 
     def _admission(
         self,
         guards: Mapping[TopicPartition, Guard],
         verdicts: Verdicts,
+        client: ClientTerms,
         *,
         is_required: bool = True,
-        says_abortable: bool,
     ) -> Admission:
-        return Admission(
-            guards, verdicts, self._guards.leading_since, is_required=is_required, says_abortable=says_abortable
-        )
+        return Admission(guards, verdicts, self._guards.leading_since, client, is_required=is_required)
 
     async def _timed(self, awaited: Awaitable[Verdicts]) -> Verdicts:
         began_ms = self._clock.monotonic_ms()

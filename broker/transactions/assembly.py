@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from base.dataclass import dataclass
 from broker.cluster.assembly import ClusterView
 from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.cluster.peers import ADD_PARTITIONS, Link
 from broker.cluster.topics import TopicAdministration
+from broker.coordination.background import sleep
 from broker.coordination.producer_ids import ProducerIds
 from broker.coordination.replicated_log import ReplicatedLog, follow_leadership
 from broker.foundation import Foundation
@@ -80,6 +83,7 @@ def coordinate_transactions(
             f"AddPartitionsManager-client-{on.broker_id}", Link(ADD_PARTITIONS, coordinator_id), asks_versions=True
         ),
         timeout_ms,
+        partial(sleep, on.timer, on.clock),
     )
     late = LateTransactions(replicas.manager, config[properties.TRANSACTION_MAX_TIMEOUT_MS])
     return Transactions(coordinator, links, marker_channels, marker_writer, late)

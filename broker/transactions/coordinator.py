@@ -23,7 +23,14 @@ from broker.transactions.expiry import TransactionExpiry
 from broker.transactions.hosted_transactions import HostedTransactions
 from broker.transactions.inspection import TransactionInspection
 from broker.transactions.machine.states import TransactionState
-from broker.transactions.machine.transaction import Metadata, NeedsProducerId, NewProducer, Transaction
+from broker.transactions.machine.transaction import (
+    VERSION_1,
+    EndOfTransaction,
+    Metadata,
+    NeedsProducerId,
+    NewProducer,
+    Transaction,
+)
 from broker.transactions.markers import MarkerSender
 from broker.transactions.runner import TransactionRunner
 from broker.transactions.settings import TransactionSettings
@@ -100,14 +107,19 @@ class TransactionCoordinator:
         return Producer(decision.producer_id, decision.producer_epoch)
 
     async def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Iterable[TopicPartition],
+        *,
+        version: int = VERSION_1,
     ) -> None:
         """Add partitions to the producer's transaction, which begins with the first of them.
 
         Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
         partition, transaction = self._transactions.require(transactional_id)
-        decision = transaction.add_partitions(producer, partitions, self._clock.now_ms())
+        decision = transaction.add_partitions(producer, partitions, self._clock.now_ms(), version=version)
         await self.runner.carry_out(partition, transaction, decision)
 
     def verify(
@@ -126,11 +138,19 @@ class TransactionCoordinator:
             for partition in partitions
         }
 
-    async def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> None:
+    async def end(self, transactional_id: str, request: EndOfTransaction) -> Producer:
         """Commit or abort. The outcome is durable then; the partitions get their markers after that.
+
+        Returns the producer id and epoch that the producer continues with.
 
         Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
-        partition, transaction = self._transactions.require(transactional_id)
-        decision = transaction.end(producer, is_committed=is_committed, now_ms=self._clock.now_ms())
+        while True:
+            partition, transaction = self._transactions.require(transactional_id)
+            decision = transaction.end(request, self._clock.now_ms())
+            if not isinstance(decision, NeedsProducerId):
+                break
+            request = request._replace(spare_producer_id=await self._next_producer_id())
+        holder = (decision if isinstance(decision, Metadata) else transaction.current).holder
         await self.runner.carry_out(partition, transaction, decision)
+        return holder

@@ -1,12 +1,12 @@
 """Access to the transaction coordinators: the one of this broker by a direct call, the others over connections.
 
-Owns: which broker coordinates a transactional id, and the requests that verify many transactions together. Must not
-know: why a coordinator is asked.
+Owns: which broker coordinates a transactional id, the requests that verify and extend many transactions together, and
+how long an addition waits for the end of the transaction before. Must not know: why a coordinator is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from base.topic_partition import TopicPartition
@@ -15,6 +15,7 @@ from broker.network.outgoing import Peer, PeerUnavailable
 from broker.replica.transaction_verification import Verdicts
 from broker.transactions.batched_requests import BatchedRequests
 from broker.transactions.coordinator import TransactionCoordinator
+from broker.transactions.machine.transaction import VERSION_2
 from broker.transactions.markers import NO_LEADER, Leaders, logger
 from protocol.errors import ErrorCode, KafkaError
 from storage.producers.producer_state import Producer
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
     from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 VERSION: Final = 5
+
+ADD_ATTEMPTS_MAX: Final = 6
+ADD_BACKOFF_MS: Final = 20
+"""A producer begins its next transaction while the markers of the last one are written, which takes milliseconds. Its
+own retry would come later."""
+
+Pause = Callable[[int], Awaitable[None]]
+"""Waits for a number of milliseconds."""
 
 
 class ConnectToCoordinator(Protocol):
@@ -42,6 +51,7 @@ class CoordinatorLinks:
         leaders: Leaders,
         connect: ConnectToCoordinator,
         timeout_ms: int,
+        pause: Pause,
     ) -> None:
         """`own` is the coordinator of this broker, and `topic` the internal topic whose leaders are coordinators.
 
@@ -53,6 +63,7 @@ class CoordinatorLinks:
         self._leaders = leaders
         self._connect = connect
         self._timeout_ms = timeout_ms
+        self._pause = pause
         self._remote: dict[int, RemoteCoordinator] = {}
 
     def verify(
@@ -64,18 +75,48 @@ class CoordinatorLinks:
         except KafkaError as error:
             if error.code != ErrorCode.NOT_COORDINATOR:
                 return dict.fromkeys(partitions, error.code)
+        coordinator = self._other_coordinator(transactional_id)
+        if isinstance(coordinator, ErrorCode):
+            return dict.fromkeys(partitions, coordinator)
+        return coordinator.verify(transactional_id, producer, partitions)
+
+    async def add(self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]) -> Verdicts:
+        """See `CoordinatorLink`. While the producer's last transaction is being completed, the addition is retried."""
+        for _ in range(ADD_ATTEMPTS_MAX - 1):
+            verdicts = await self._add_once(transactional_id, producer, partitions)
+            if ErrorCode.CONCURRENT_TRANSACTIONS not in verdicts.values():
+                return verdicts
+            await self._pause(ADD_BACKOFF_MS)
+        return await self._add_once(transactional_id, producer, partitions)
+
+    async def _add_once(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    ) -> Verdicts:
+        try:
+            await self._own.add_partitions(transactional_id, producer, partitions, version=VERSION_2)
+            return dict.fromkeys(partitions, ErrorCode.NONE)
+        except KafkaError as error:
+            if error.code != ErrorCode.NOT_COORDINATOR:
+                return dict.fromkeys(partitions, error.code)
+        coordinator = self._other_coordinator(transactional_id)
+        if isinstance(coordinator, ErrorCode):
+            return dict.fromkeys(partitions, coordinator)
+        return await coordinator.add(transactional_id, producer, partitions)
+
+    def _other_coordinator(self, transactional_id: str) -> RemoteCoordinator | ErrorCode:
+        """Return the coordinator of an id that this broker does not coordinate, or why there is none."""
         count = self._leaders.partition_count(self._topic)
         leader = (
             NO_LEADER if not count else self._leaders.leader_of(self._topic, partition_for(transactional_id, count))
         )
         if leader == self._broker_id:
-            return dict.fromkeys(partitions, ErrorCode.NOT_COORDINATOR)  # the metadata is newer than the leadership
+            return ErrorCode.NOT_COORDINATOR  # the metadata is newer than the leadership
         if leader == NO_LEADER:
-            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         remote = self._remote.get(leader)
         if remote is None:
             remote = self._remote[leader] = RemoteCoordinator(leader, self._connect(leader), self._timeout_ms)
-        return remote.verify(transactional_id, producer, partitions)
+        return remote
 
     def brokers_changed(self, live: Collection[int]) -> None:
         """Close the connections to brokers that are not alive; what they were asked fails with NETWORK_EXCEPTION."""
@@ -84,11 +125,12 @@ class CoordinatorLinks:
 
 
 class _Question(NamedTuple):
-    """Whether partitions are in the transaction of a producer."""
+    """Whether partitions are in the transaction of a producer, or can be added to it."""
 
     transactional_id: str
     producer: Producer
     partitions: Sequence[TopicPartition]
+    is_addition: bool
 
     @property
     def key(self) -> str:
@@ -105,14 +147,20 @@ class RemoteCoordinator:
         self._peer = peer
         self._timeout_ms = timeout_ms
         self._batches: BatchedRequests[_Question, Verdicts] = BatchedRequests(
-            f"verification by broker {broker_id}", self._send, _Question.failed
+            f"questions to coordinator {broker_id}", self._send, _Question.failed
         )
 
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
     ) -> Awaitable[Verdicts]:
         """See `CoordinatorLink`."""
-        return self._batches.put(_Question(transactional_id, producer, partitions))
+        return self._batches.put(_Question(transactional_id, producer, partitions, is_addition=False))
+
+    def add(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
+    ) -> Awaitable[Verdicts]:
+        """See `CoordinatorLink`."""
+        return self._batches.put(_Question(transactional_id, producer, partitions, is_addition=True))
 
     def close(self) -> None:
         self._peer.close()
@@ -122,7 +170,7 @@ class RemoteCoordinator:
         try:
             response: AddPartitionsToTxnResponse = await self._peer.ask(request, VERSION, timeout_ms=self._timeout_ms)
         except (PeerUnavailable, KafkaError) as error:
-            logger.warning("%d transactions could not be verified: %s", len(questions), error)
+            logger.warning("%d transactions could not be verified or extended: %s", len(questions), error)
             return [each.failed() for each in questions]
         if response.error_code:
             return [each.failed(response.error_code) for each in questions]
@@ -146,7 +194,7 @@ def _request(questions: Sequence[_Question]) -> AddPartitionsToTxnRequest:
     )
 
     request = AddPartitionsToTxnRequest(transactions=[])
-    for transactional_id, producer, partitions in questions:
+    for transactional_id, producer, partitions, is_addition in questions:
         topics: dict[str, AddPartitionsToTxnTopic] = {}
         for topic, partition in partitions:
             if topic not in topics:
@@ -157,7 +205,7 @@ def _request(questions: Sequence[_Question]) -> AddPartitionsToTxnRequest:
                 transactional_id=transactional_id,
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
-                verify_only=True,
+                verify_only=not is_addition,
                 topics=list(topics.values()),
             )
         )

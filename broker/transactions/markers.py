@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from base.clock import Clock
 from base.topic_partition import TopicPartition
+from broker.coordination.background import sleep
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode
 
@@ -199,13 +200,7 @@ class MarkerSender:
 
     async def pause(self) -> None:
         """Wait before another attempt."""
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        deadline_ms = self._clock.monotonic_ms() + RETRY_BACKOFF_MS
-        handle = self._timer.schedule(deadline_ms, lambda: None if over.done() else over.set_result(None))
-        try:
-            await over
-        finally:
-            handle.cancel()
+        await sleep(self._timer, self._clock, RETRY_BACKOFF_MS)
 
     def _send_to_leaders(self, marker: Marker, partitions: Sequence[TopicPartition]) -> list[_Part]:
         """Send the marker to the leaders that have a channel; return a part for each leader."""

@@ -2,7 +2,7 @@
 
 acks 0 has no response. v0-2 may carry message sets of magic 0 or 1, v3+ one batch of magic 2 per partition, v7+
 zstd. v3 adds transactions, v8 errors of single records (KIP-467), v10 the new leader (KIP-951), v11 the code
-TRANSACTION_ABORTABLE (KIP-890).
+TRANSACTION_ABORTABLE, v12 adds the partitions to the transaction of the producer (KIP-890).
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData]
 
 
-@message(ApiKey.PRODUCE, versions=range(0, 12), flexible=9)
+@message(ApiKey.PRODUCE, versions=range(0, 13), flexible=9)
 class ProduceRequest:
     transactional_id: string | None = since(3, default=None)
     acks: int16  # 0: no response, 1: once the leader has it, -1: once all in-sync replicas have it
@@ -86,7 +86,7 @@ class NodeEndpoint:
     rack: string | None = None
 
 
-@message(ApiKey.PRODUCE, versions=range(0, 12), flexible=9)
+@message(ApiKey.PRODUCE, versions=range(0, 13), flexible=9)
 class ProduceResponse:
     responses: list[TopicProduceResponse]
     throttle_time_ms: int32 = since(1, default=0)

@@ -1,6 +1,7 @@
 """TxnOffsetCommit (28): stores the offsets of a group within a transaction.
 
-v2 adds leader epochs, v3 checks member and generation (KIP-447), v4 adds TRANSACTION_ABORTABLE (KIP-890).
+v2 adds leader epochs, v3 checks member and generation (KIP-447), v4 adds TRANSACTION_ABORTABLE, v5 adds the partition
+of the group to the transaction (KIP-890).
 """
 
 from protocol.api_key import ApiKey
@@ -21,7 +22,7 @@ class TxnOffsetCommitRequestTopic:
     partitions: list[TxnOffsetCommitRequestPartition]
 
 
-@message(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 5), flexible=3)
+@message(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 6), flexible=3)
 class TxnOffsetCommitRequest:
     transactional_id: string
     group_id: string
@@ -45,7 +46,7 @@ class TxnOffsetCommitResponseTopic:
     partitions: list[TxnOffsetCommitResponsePartition]
 
 
-@message(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 5), flexible=3)
+@message(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 6), flexible=3)
 class TxnOffsetCommitResponse:
     throttle_time_ms: int32 = 0
     topics: list[TxnOffsetCommitResponseTopic]

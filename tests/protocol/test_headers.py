@@ -82,7 +82,7 @@ def test_a_client_id_need_not_be_utf_8() -> None:
     [
         ("0012 0005 00000009 0001 61 00 ff", "ApiVersions", RequestHeader(18, 5, 9, "a")),
         ("0012 ffff 00000009 ffff", "ApiVersions", RequestHeader(18, -1, 9, None)),
-        ("0000 000c 00000009 0001 61 00", "Produce", RequestHeader(0, 12, 9, "a")),
+        ("0000 000d 00000009 0001 61 00", "Produce", RequestHeader(0, 13, 9, "a")),
         ("0034 0000 00000009 0001 61 00", None, RequestHeader(52, 0, 9, "a")),
         ("ffff 0000 00000009 0001 61", None, RequestHeader(-1, 0, 9, "a")),
     ],

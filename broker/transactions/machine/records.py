@@ -4,8 +4,8 @@ Owns: the layouts, and which version is written. Must not know: who writes when,
 docs/formats/transaction-state.md.
 
 A key is int16 version 0 and the transactional id. A value is an int16 version and fields, or null, which removes the
-id. Value version 0 is plain, and is the one that is written. Version 1 is flexible and has more in tagged fields, for
-transactions with an epoch of their own (KIP-890 part 2). It is read, so that logs written with that feature load.
+id. Value version 0 is plain. Version 1 is flexible and has more in tagged fields, for transactions with an epoch of
+their own (KIP-890 part 2). It is written for these alone, so that any Kafka reads a log without them.
 """
 
 from struct import Struct as Layout
@@ -13,8 +13,8 @@ from struct import pack
 from typing import Final
 
 from broker.transactions.machine.states import RESTING, STATES_BY_NUMBER, TransactionState
-from broker.transactions.machine.transaction import NO_EPOCH, NO_PRODUCER_ID, Metadata, Partitions
-from protocol.codec import decode
+from broker.transactions.machine.transaction import NO_EPOCH, NO_PRODUCER_ID, VERSION_1, Metadata, Partitions
+from protocol.codec import decode, encode
 from protocol.errors import Malformed
 from protocol.schema import int8, int16, int32, int64, since, stored, string, struct
 
@@ -25,7 +25,6 @@ _COUNT, _LENGTH = Layout(">i"), Layout(">h")
 _NO_PARTITIONS: Final = _COUNT.pack(-1)
 _KEY_VERSION: Final = 0
 _VALUE_VERSIONS: Final = range(2)
-_WRITTEN_VALUE_VERSION: Final = 0
 
 
 @stored(versions=range(1), flexible=None)
@@ -68,24 +67,48 @@ def write_key(transactional_id: str) -> bytes:
 def write_value(metadata: Metadata) -> bytes:
     """Encode the metadata of an id. Partitions keep their order; those of one topic are adjacent.
 
-    Packed by hand like the key: every step of every transaction writes both, and the codec takes four times as long.
+    Version 0 is packed by hand like the key: the codec takes four times as long.
     """
+    if metadata.client_version != VERSION_1:
+        return _write_flexible_value(metadata)
     state = metadata.state
     return (
-        _VALUE_START.pack(
-            _WRITTEN_VALUE_VERSION, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, state.number
-        )
+        _VALUE_START.pack(0, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, state.number)
         + (_NO_PARTITIONS if state is TransactionState.EMPTY else _write_partitions(metadata.partitions))
         + _VALUE_END.pack(metadata.updated_ms, metadata.started_ms)
     )
 
 
-def _write_partitions(partitions: Partitions) -> bytes:
-    if not partitions:
-        return _COUNT.pack(0)
+def _write_flexible_value(metadata: Metadata) -> bytes:
+    value = TransactionLogValue(
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_status=metadata.state.number,
+        transaction_partitions=[
+            PartitionsSchema(topic=topic, partition_ids=numbers)
+            for topic, numbers in _by_topic(metadata.partitions).items()
+        ],
+        transaction_last_update_timestamp_ms=metadata.updated_ms,
+        transaction_start_timestamp_ms=metadata.started_ms,
+        previous_producer_id=metadata.last_producer_id,
+        next_producer_id=metadata.next_producer_id,
+        client_transaction_version=metadata.client_version,
+    )
+    return _VERSION.pack(1) + b"".join(encode(value, 1))
+
+
+def _by_topic(partitions: Partitions) -> dict[str, list[int]]:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
+    return by_topic
+
+
+def _write_partitions(partitions: Partitions) -> bytes:
+    if not partitions:
+        return _COUNT.pack(0)
+    by_topic = _by_topic(partitions)
     parts = [_COUNT.pack(len(by_topic))]
     for topic, numbers in by_topic.items():
         name = topic.encode()
@@ -122,6 +145,8 @@ def read_value(data: bytes) -> Metadata:
         partitions=_partitions(value),
         started_ms=value.transaction_start_timestamp_ms,
         updated_ms=value.transaction_last_update_timestamp_ms,
+        next_producer_id=value.next_producer_id,
+        client_version=value.client_transaction_version,
     )
 
 

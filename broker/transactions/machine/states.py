@@ -18,7 +18,8 @@ class TransactionState(Enum):
 
     EMPTY = (0, "Empty")
     """A producer has its id and epoch, no transaction is open. The first partition or group begins one. A new instance
-    gets the next epoch. An id that is unused for too long is removed."""
+    gets the next epoch. An id that is unused for too long is removed. A producer of version 2 may abort a transaction
+    that has no partition: it continues with the next epoch."""
     ONGOING = (1, "Ongoing")
     """A transaction is open and has partitions. Its producer ends it; its timeout or a newer instance of the producer
     fences the producer and aborts it."""
@@ -54,7 +55,9 @@ VALID_PREVIOUS: Mapping[TransactionState, frozenset[TransactionState]] = Mapping
         TransactionState.EMPTY: frozenset({_EMPTY, _COMMITTED, _ABORTED}),
         TransactionState.ONGOING: frozenset({TransactionState.ONGOING, _EMPTY, _COMMITTED, _ABORTED}),
         TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
-        TransactionState.PREPARE_ABORT: frozenset({TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE}),
+        TransactionState.PREPARE_ABORT: frozenset(
+            {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE, _EMPTY, _COMMITTED, _ABORTED}
+        ),
         TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
         TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
         TransactionState.DEAD: frozenset({_EMPTY, _COMMITTED, _ABORTED}),

@@ -17,11 +17,23 @@ epoch a second time, as no producer was given the raised epoch.
 Each epoch of a producer id is given to at most one instance of a producer. An instance that repeats its own request is
 the same instance. At most one change is pending.
 
+Transactions have one of two versions (KIP-890), which the producer chooses with each request:
+
+* Version 1: the epoch belongs to the instance, and all of its transactions have this epoch.
+* Version 2: each transaction has an epoch of its own. PrepareCommit and PrepareAbort are stored with the next epoch,
+  which the markers carry and the producer continues with. So a partition that has the marker accepts nothing more of
+  the ended transaction, and no coordinator adds a partition to it. If the epochs are used up, the producer continues
+  with another producer id and epoch 0: Prepare* has it as `next_producer_id`, and the last epoch fences the old id.
+
+The end of a transaction of version 2 is repeated with the epoch before. Such a request is recognised by the epoch and
+by the version of the stored end; it is not the end of the next transaction, which has the raised epoch.
+
 Invariants, which `check` tests:
 * The pending change is a transition that is in `VALID_PREVIOUS`.
 * The epoch of a producer id only rises.
-* The set of partitions is not empty exactly in Ongoing and Prepare*.
+* Ongoing and Prepare* alone have partitions. They have some, but for a PrepareAbort of version 2.
 * Only in Ongoing is the epoch raised in memory alone.
+* Only a Prepare* of version 2 with the last epoch has a next producer id.
 """
 
 from __future__ import annotations
@@ -39,6 +51,10 @@ from storage.producers.producer_state import Producer
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_START: Final = -1
+VERSION_1: Final = 0
+"""Of a client whose transactions share an epoch. Kafka's records have 0 for it."""
+VERSION_2: Final = 2
+"""Of a client that gets a new epoch with each end of a transaction."""
 LAST_EPOCH: Final = 32766
 """The last epoch that a producer is given. 32767 is reserved for fencing the producer that has this one."""
 
@@ -55,6 +71,7 @@ DEAD = TransactionState.DEAD
 PREPARE_EPOCH_FENCE = TransactionState.PREPARE_EPOCH_FENCE
 
 WITH_PARTITIONS: Final = frozenset({ONGOING, PREPARE_COMMIT, PREPARE_ABORT})
+ENDED: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT})
 
 NO_PARTITIONS: Partitions = MappingProxyType({})
 
@@ -69,6 +86,17 @@ class NewProducer(NamedTuple):
     """The producer id and epoch that the client believes to have, when it continues after an error (KIP-360)."""
     spare_producer_id: int | None
     """A producer id that was never given before; None until one is known to be needed."""
+
+
+class EndOfTransaction(NamedTuple):
+    """An EndTxn."""
+
+    producer: Producer
+    is_committed: bool
+    version: int = VERSION_1
+    """Of the transaction."""
+    spare_producer_id: int | None = None
+    """As in `NewProducer`."""
 
 
 class NeedsProducerId(Enum):
@@ -92,18 +120,52 @@ class Metadata(NamedTuple):
     started_ms: int
     """When the last transaction began; NO_START before the first one of a producer."""
     updated_ms: int
+    next_producer_id: int = NO_PRODUCER_ID
+    """The producer id that the producer continues with once the transaction is complete; NO_PRODUCER_ID for its own."""
+    client_version: int = VERSION_1
+    """The version of the last transaction. What the coordinator ended itself has version 1."""
+
+    @property
+    def holder(self) -> Producer:
+        """The producer id and epoch that the producer continues with."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return Producer(self.next_producer_id, 0)
+        return Producer(self.producer_id, self.producer_epoch)
 
     def moved_to(
-        self, state: TransactionState, partitions: Partitions, now_ms: int, *, started_ms: int | None = None
+        self,
+        state: TransactionState,
+        partitions: Partitions,
+        now_ms: int,
+        *,
+        started_ms: int | None = None,
+        version: int | None = None,
     ) -> Metadata:
         """Return the metadata in another state, with the same producer.
 
         Every transaction does this three times; `_replace` takes longer.
         """
-        _, *producer, _, before_ms, _ = self
+        _, *producer, _, before_ms, _, next_id, before_version = self
         return _new_tuple(
-            Metadata, (state, *producer, partitions, before_ms if started_ms is None else started_ms, now_ms)
+            Metadata,
+            (
+                state,
+                *producer,
+                partitions,
+                before_ms if started_ms is None else started_ms,
+                now_ms,
+                next_id,
+                before_version if version is None else version,
+            ),
         )
+
+    def is_end_by(self, producer: Producer) -> bool:
+        """Return whether `producer` has ended the transaction of version 2 that this is the end of."""
+        if self.client_version != VERSION_2 or self.state not in ENDED:
+            return False
+        if producer.epoch >= LAST_EPOCH and self.state not in AFTER_PREPARE:
+            return self.last_producer_id == producer.producer_id != self.producer_id and self.producer_epoch == 0
+        return producer.producer_id == self.producer_id and producer.epoch == self.producer_epoch - 1
 
 
 Decision = Metadata | ErrorCode
@@ -141,13 +203,15 @@ class Transaction:
             return ErrorCode.PRODUCER_FENCED
         return ON_INIT_PRODUCER[self.current.state](self, request, now_ms)
 
-    def add_partitions(self, producer: Producer, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
+    def add_partitions(
+        self, producer: Producer, partitions: Iterable[TopicPartition], now_ms: int, *, version: int = VERSION_1
+    ) -> Decision:
         """Add partitions that the producer is about to write to."""
         if error := self._producer_error(producer):
             return error
         if self.pending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        return ON_ADD_PARTITIONS[self.current.state](self, partitions, now_ms)
+        return ON_ADD_PARTITIONS[self.current.state](self, partitions, now_ms, version)
 
     def verify(self, producer: Producer) -> ErrorCode:
         """Check whether the producer may write to the partitions in `current.partitions` now.
@@ -156,13 +220,21 @@ class Transaction:
         """
         return self._producer_error(producer) or ON_VERIFY[self.current.state]
 
-    def end(self, producer: Producer, *, is_committed: bool, now_ms: int) -> Decision:
-        """Commit or abort the transaction of the producer."""
-        if error := self._producer_error(producer):
+    def end(self, request: EndOfTransaction, now_ms: int) -> Decision | NeedsProducerId:
+        """Commit or abort the transaction of the producer.
+
+        After success the producer continues as `Metadata.holder` of the decision, or of `current` if that is NONE.
+        """
+        is_repeated = request.version == VERSION_2 and self.current.is_end_by(request.producer)
+        if not is_repeated and (error := self._producer_error(request.producer)):
             return error
         if self.pending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
-        return (ON_COMMIT if is_committed else ON_ABORT)[self.current.state](self, now_ms)
+        if request.version == VERSION_2 and not is_repeated:
+            table = ON_COMMIT_2 if request.is_committed else ON_ABORT_2
+        else:
+            table = ON_COMMIT if request.is_committed else ON_ABORT
+        return table[self.current.state](self, request, now_ms)
 
     # The passing of time
 
@@ -196,8 +268,16 @@ class Transaction:
 
     def finish(self, now_ms: int) -> Metadata:
         """Plan the complete state. It is appended once all partitions have their markers."""
-        state = AFTER_PREPARE[self.current.state]
-        return self._plan(self.current.moved_to(state, NO_PARTITIONS, now_ms))
+        current = self.current
+        complete = current.moved_to(AFTER_PREPARE[current.state], NO_PARTITIONS, now_ms)
+        if current.next_producer_id != NO_PRODUCER_ID:
+            complete = complete._replace(
+                producer_id=current.next_producer_id,
+                producer_epoch=0,
+                last_producer_id=current.producer_id,
+                next_producer_id=NO_PRODUCER_ID,
+            )
+        return self._plan(complete)
 
     # Checks of the producer
 
@@ -214,11 +294,12 @@ class Transaction:
         )
 
     def _producer_error(self, producer: Producer) -> ErrorCode:
-        if producer.producer_id != self.current.producer_id:
-            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if producer.epoch != self.current.producer_epoch:
+        current = self.current
+        if producer.producer_id == current.producer_id:
+            if producer.epoch == current.producer_epoch and current.next_producer_id == NO_PRODUCER_ID:
+                return ErrorCode.NONE
             return ErrorCode.PRODUCER_FENCED
-        return ErrorCode.NONE
+        return ErrorCode.NONE if producer == current.holder else ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     # Reactions: docs/transactions.md shows their docstrings in its tables
 
@@ -259,39 +340,52 @@ class Transaction:
         """CONCURRENT_TRANSACTIONS"""
         return ErrorCode.CONCURRENT_TRANSACTIONS
 
-    def _open(self, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
+    def _open(self, partitions: Iterable[TopicPartition], now_ms: int, version: int) -> Decision:
         """a transaction begins with these partitions"""
-        return self._plan(self.current.moved_to(ONGOING, dict.fromkeys(partitions), now_ms, started_ms=now_ms))
+        added = dict.fromkeys(partitions)
+        return self._plan(self.current.moved_to(ONGOING, added, now_ms, started_ms=now_ms, version=version))
 
-    def _extend(self, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
+    def _extend(self, partitions: Iterable[TopicPartition], now_ms: int, version: int) -> Decision:
         """new partitions are added; nothing is stored if there are none"""
         current = self.current
         extended = dict(current.partitions) | dict.fromkeys(partitions)
         if len(extended) == len(current.partitions):
             return ErrorCode.NONE
-        return self._plan(current.moved_to(ONGOING, extended, now_ms))
+        return self._plan(current.moved_to(ONGOING, extended, now_ms, version=version))
 
-    def _reject_add(self, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
+    def _reject_add(self, partitions: Iterable[TopicPartition], now_ms: int, version: int) -> Decision:
         """CONCURRENT_TRANSACTIONS"""
         return ErrorCode.CONCURRENT_TRANSACTIONS
 
-    def _prepare_commit(self, now_ms: int) -> Decision:
+    def _prepare_commit(self, request: EndOfTransaction, now_ms: int) -> Decision:
         """PrepareCommit is stored, then success; markers follow"""
-        return self._plan(self.current.moved_to(PREPARE_COMMIT, self.current.partitions, now_ms))
+        return self._plan(self.current.moved_to(PREPARE_COMMIT, self.current.partitions, now_ms, version=VERSION_1))
 
-    def _prepare_abort(self, now_ms: int) -> Decision:
+    def _prepare_abort(self, request: EndOfTransaction, now_ms: int) -> Decision:
         """PrepareAbort is stored, then success; markers follow"""
-        return self._plan(self.current.moved_to(PREPARE_ABORT, self.current.partitions, now_ms))
+        return self._plan(self.current.moved_to(PREPARE_ABORT, self.current.partitions, now_ms, version=VERSION_1))
 
-    def _repeat_end(self, now_ms: int) -> Decision:
+    def _raise_and_commit(self, request: EndOfTransaction, now_ms: int) -> Decision | NeedsProducerId:
+        """PrepareCommit is stored with the next epoch, then success with that epoch; markers follow"""
+        return self._raise_and_end(PREPARE_COMMIT, self.current.started_ms, request, now_ms)
+
+    def _raise_and_abort(self, request: EndOfTransaction, now_ms: int) -> Decision | NeedsProducerId:
+        """PrepareAbort is stored with the next epoch, then success with that epoch; markers follow"""
+        return self._raise_and_end(PREPARE_ABORT, self.current.started_ms, request, now_ms)
+
+    def _abort_nothing(self, request: EndOfTransaction, now_ms: int) -> Decision | NeedsProducerId:
+        """PrepareAbort without partitions is stored with the next epoch, then success with that epoch"""
+        return self._raise_and_end(PREPARE_ABORT, now_ms, request, now_ms)
+
+    def _repeat_end(self, request: EndOfTransaction, now_ms: int) -> Decision:
         """success, for a repeated request"""
         return ErrorCode.NONE
 
-    def _retry_end(self, now_ms: int) -> Decision:
+    def _retry_end(self, request: EndOfTransaction, now_ms: int) -> Decision:
         """CONCURRENT_TRANSACTIONS"""
         return ErrorCode.CONCURRENT_TRANSACTIONS
 
-    def _reject_end(self, now_ms: int) -> Decision:
+    def _reject_end(self, request: EndOfTransaction, now_ms: int) -> Decision:
         """INVALID_TXN_STATE"""
         return ErrorCode.INVALID_TXN_STATE
 
@@ -305,7 +399,26 @@ class Transaction:
         assert epoch <= LAST_EPOCH + 1, f"epoch {current.producer_epoch}, expected at most {LAST_EPOCH}"
         self.current = current._replace(producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
         self.is_epoch_fenced = True  # until it is in the log
-        return self._plan(self.current._replace(state=PREPARE_ABORT, updated_ms=now_ms))
+        return self._plan(self.current.moved_to(PREPARE_ABORT, self.current.partitions, now_ms, version=VERSION_1))
+
+    def _raise_and_end(
+        self, state: TransactionState, started_ms: int, request: EndOfTransaction, now_ms: int
+    ) -> Decision | NeedsProducerId:
+        current, next_producer_id = self.current, NO_PRODUCER_ID
+        if current.producer_epoch > LAST_EPOCH:  # no producer was given this one
+            return ErrorCode.PRODUCER_FENCED
+        if current.producer_epoch == LAST_EPOCH:
+            if request.spare_producer_id is None:
+                return NeedsProducerId.YES
+            next_producer_id = request.spare_producer_id
+        ended = current.moved_to(state, current.partitions, now_ms, started_ms=started_ms, version=VERSION_2)
+        return self._plan(
+            ended._replace(
+                producer_epoch=current.producer_epoch + 1,
+                last_producer_epoch=current.producer_epoch,
+                next_producer_id=next_producer_id,
+            )
+        )
 
     def _plan(self, metadata: Metadata) -> Metadata:
         assert self.pending is None
@@ -325,8 +438,17 @@ class Transaction:
                 "The epoch of a producer id only rises"
             )
         for metadata in (current, current if pending is None else pending):
-            assert bool(metadata.partitions) == (metadata.state in WITH_PARTITIONS), (
-                "The set of partitions is not empty exactly in Ongoing and Prepare*"
+            is_empty_abort = metadata.state is PREPARE_ABORT and metadata.client_version == VERSION_2
+            assert bool(metadata.partitions) == (metadata.state in WITH_PARTITIONS) or is_empty_abort, (
+                "Ongoing and Prepare* alone have partitions. They have some, but for a PrepareAbort of version 2"
+            )
+            is_exhausted = (
+                metadata.state in AFTER_PREPARE
+                and metadata.client_version == VERSION_2
+                and metadata.producer_epoch > LAST_EPOCH
+            )
+            assert (metadata.next_producer_id != NO_PRODUCER_ID) == is_exhausted, (
+                "Only a Prepare* of version 2 with the last epoch has a next producer id"
             )
         assert not self.is_epoch_fenced or current.state is ONGOING, (
             "Only in Ongoing is the epoch raised in memory alone"
@@ -334,8 +456,8 @@ class Transaction:
 
 
 OnInit = Callable[[Transaction, NewProducer, int], Decision | NeedsProducerId]
-OnAdd = Callable[[Transaction, Iterable[TopicPartition], int], Decision]
-OnEnd = Callable[[Transaction, int], Decision]
+OnAdd = Callable[[Transaction, Iterable[TopicPartition], int, int], Decision]
+OnEnd = Callable[[Transaction, EndOfTransaction, int], Decision | NeedsProducerId]
 
 ON_INIT_PRODUCER: Mapping[TransactionState, OnInit] = MappingProxyType(
     {
@@ -386,6 +508,27 @@ ON_ABORT: Mapping[TransactionState, OnEnd] = MappingProxyType(
         PREPARE_ABORT: Transaction._retry_end,
         COMPLETE_COMMIT: Transaction._reject_end,
         COMPLETE_ABORT: Transaction._repeat_end,
+    }
+)
+ON_COMMIT_2: Mapping[TransactionState, OnEnd] = MappingProxyType(
+    {
+        EMPTY: Transaction._reject_end,
+        ONGOING: Transaction._raise_and_commit,
+        PREPARE_COMMIT: Transaction._retry_end,
+        PREPARE_ABORT: Transaction._retry_end,
+        COMPLETE_COMMIT: Transaction._reject_end,
+        COMPLETE_ABORT: Transaction._reject_end,
+    }
+)
+"""Of version 2, for the present epoch. A repeated request has the epoch before, and gets what `ON_COMMIT` says."""
+ON_ABORT_2: Mapping[TransactionState, OnEnd] = MappingProxyType(
+    {
+        EMPTY: Transaction._abort_nothing,
+        ONGOING: Transaction._raise_and_abort,
+        PREPARE_COMMIT: Transaction._retry_end,
+        PREPARE_ABORT: Transaction._retry_end,
+        COMPLETE_COMMIT: Transaction._abort_nothing,
+        COMPLETE_ABORT: Transaction._abort_nothing,
     }
 )
 AFTER_PREPARE: Mapping[TransactionState, TransactionState] = MappingProxyType(

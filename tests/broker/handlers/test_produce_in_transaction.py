@@ -16,6 +16,7 @@ from broker.loop.promise import Promise
 from broker.network.channel import Channel
 from broker.replica.transaction_verification import CoordinatorLink, Verdicts
 from broker.requests.dispatch import request_decoder
+from broker.transactions.machine.transaction import VERSION_2
 from broker.transactions.markers import Marker
 from protocol.api import APIS
 from protocol.codec import encode
@@ -44,6 +45,9 @@ class FarCoordinator:
         self.asked.append(tuple(partitions))
         self.waiting.append(asyncio.get_running_loop().create_future())
         return self.waiting[-1]
+
+    async def add(self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]) -> Verdicts:
+        return await self.verify(transactional_id, producer, partitions)
 
     def respond(self, code: int = 0) -> None:
         self.waiting.pop().set_result(dict.fromkeys(self.asked[-1], code))
@@ -159,3 +163,63 @@ async def test_verification_with_acks_0_sends_no_response(afar: ServedFromAfar) 
     afar.far.respond()
     assert isinstance(responding, Promise)
     assert await responding is None
+
+
+# Version 12: the request adds its partitions to the transaction
+
+
+async def end_of(served: ServedTransactions, producer: Producer, *, is_committed: bool = True) -> Producer:
+    """End a transaction of version 2, and write its markers; return the producer that continues."""
+    holder = await served.there.end("id", producer, is_committed=is_committed, version=VERSION_2)
+    await served.idle()
+    for marker, partition in served.there.channel.written:
+        served.marker_writer.write(marker, [partition])
+    served.there.channel.written.clear()
+    return holder
+
+
+async def test_partitions_are_added_by_their_first_batch(served: ServedTransactions) -> None:
+    producer = await served.new_producer()
+    batch = transactional_batch(producer.producer_id, producer.epoch)
+    response = await served.ask(produce, request("id", (T0, batch), (T1, batch)), 12)
+    assert codes(response) == [ErrorCode.NONE] * 2
+    described = served.transactions.inspection.describe("id")
+    assert (described.state.title, list(described.partitions)) == ("Ongoing", [T0, T1])
+    count = len(served.there.stored())
+    again = transactional_batch(producer.producer_id, producer.epoch, 1)
+    assert codes(await served.ask(produce, request("id", (T0, again)), 12)) == [ErrorCode.NONE]
+    assert len(served.there.stored()) == count, "the coordinator is not asked again"
+
+
+@pytest.mark.parametrize("late", [T0, T1], ids=["with its marker", "without data of the transaction"])
+async def test_a_late_batch_of_an_ended_transaction_is_refused(
+    served: ServedTransactions, late: TopicPartition
+) -> None:
+    producer = await served.new_producer()
+    first = transactional_batch(producer.producer_id, producer.epoch)
+    assert codes(await served.ask(produce, request("id", (T0, first)), 12)) == [ErrorCode.NONE]
+    holder = await end_of(served, producer)
+    for version in (12, 11):
+        delayed = transactional_batch(producer.producer_id, producer.epoch, 1 if late == T0 else 0)
+        response = await served.ask(produce, request("id", (late, delayed)), version)
+        assert codes(response) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    following = transactional_batch(holder.producer_id, holder.epoch)
+    assert codes(await served.ask(produce, request("id", (late, following)), 12)) == [ErrorCode.NONE]
+
+
+async def test_a_batch_waits_for_the_end_of_the_transaction_before(served: ServedTransactions) -> None:
+    producer = await served.new_producer()
+    first = transactional_batch(producer.producer_id, producer.epoch)
+    await served.ask(produce, request("id", (T0, first)), 12)
+    served.there.channel.holds = True
+    holder = await served.there.end("id", producer, is_committed=True, version=VERSION_2)
+    following = transactional_batch(holder.producer_id, holder.epoch)
+    for is_done in (False, True):
+        producing = asyncio.ensure_future(served.ask(produce, request("id", (T1, following)), 12))
+        await served.idle()
+        assert not producing.done()
+        if is_done:
+            (held,) = served.there.channel.held
+            held.done.set_result({T0: 0})
+        await served.there.advance(200)
+        assert codes(await producing) == [ErrorCode.NONE if is_done else ErrorCode.CONCURRENT_TRANSACTIONS]

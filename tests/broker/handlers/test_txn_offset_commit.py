@@ -83,9 +83,14 @@ async def test_a_transaction_that_does_not_include_the_groups_partition(
 ) -> None:
     producer = await served.new_producer()
     response = await served.ask(txn_offset_commit, request(producer), version)
-    code = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
-    assert codes(response.topics) == {T0: code}
-    assert not served.coordinator.offsets.of("g").is_unstable(T0)
+    code = ErrorCode.TRANSACTION_ABORTABLE if version == 4 else ErrorCode.INVALID_TXN_STATE
+    is_added = version >= 5
+    assert codes(response.topics) == {T0: ErrorCode.NONE if is_added else code}
+    assert served.coordinator.offsets.of("g").is_unstable(T0) == is_added
+    described = served.transactions.inspection.describe("id")
+    assert (described.state.title, list(described.partitions)) == (
+        ("Ongoing", [OFFSETS]) if is_added else ("Empty", [])
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)

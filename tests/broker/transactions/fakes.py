@@ -12,7 +12,7 @@ from broker.loop.timer import Timer
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.machine.records import read_key, read_value
 from broker.transactions.machine.states import TransactionState
-from broker.transactions.machine.transaction import Metadata
+from broker.transactions.machine.transaction import VERSION_1, EndOfTransaction, Metadata
 from broker.transactions.markers import Codes, Marker, MarkerSender
 from broker.transactions.settings import TransactionSettings
 from protocol.errors import ErrorCode, KafkaError
@@ -120,12 +120,19 @@ class Surroundings:
         self.log.count = 1
 
     async def add_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Iterable[TopicPartition],
+        *,
+        version: int = VERSION_1,
     ) -> None:
-        await self.coordinator.add_partitions(transactional_id, producer, partitions)
+        await self.coordinator.add_partitions(transactional_id, producer, partitions, version=version)
 
-    async def end(self, transactional_id: str, producer: Producer, *, is_committed: bool) -> None:
-        await self.coordinator.end(transactional_id, producer, is_committed=is_committed)
+    async def end(
+        self, transactional_id: str, producer: Producer, *, is_committed: bool, version: int = VERSION_1
+    ) -> Producer:
+        return await self.coordinator.end(transactional_id, EndOfTransaction(producer, is_committed, version))
 
     async def lead(self) -> None:
         """Become leader of all partitions in a new epoch and finish loading."""

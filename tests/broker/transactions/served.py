@@ -12,6 +12,7 @@ from base.clock import Clock
 from broker.cluster.internal_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
+from broker.coordination.background import sleep
 from broker.groups.coordinator import GroupCoordinator
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
@@ -121,6 +122,7 @@ class ServedTransactions(Served):
             self.metadata,
             cast(ConnectToCoordinator, None),
             MINUTE_MS,
+            partial(sleep, self.there.timer, self.there.clock),
         )
 
     async def new_producer(self, name: str = "id") -> Producer:

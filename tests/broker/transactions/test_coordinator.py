@@ -11,7 +11,7 @@ import pytest
 
 from broker.transactions import expiry
 from broker.transactions.machine.states import TransactionState
-from broker.transactions.machine.transaction import LAST_EPOCH
+from broker.transactions.machine.transaction import LAST_EPOCH, VERSION_2
 from broker.transactions.markers import RETRY_BACKOFF_MS, Marker
 from broker.transactions.settings import TransactionSettings
 from config.broker import BrokerConfig
@@ -613,3 +613,41 @@ def test_settings_come_from_the_configuration() -> None:
     )
     assert TransactionSettings.from_config(config) == TransactionSettings(1, 2, 3, 4, 5)
     assert TransactionSettings.from_config(BrokerConfig.from_properties({}, {})) == TransactionSettings()
+
+
+# Version 2
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_repeated_end_has_the_same_result_after_a_restart(here: Surroundings, is_committed: bool) -> None:
+    producer = await init(here)
+    await here.add_partitions("id", producer, [A0], version=VERSION_2)
+    holder = await here.end("id", producer, is_committed=is_committed, version=VERSION_2)
+    assert holder == Producer(producer.producer_id, producer.epoch + 1)
+    await here.idle()
+    assert {marker.producer_epoch for marker, _ in here.channel.written} == {holder.epoch}
+    await here.restart()
+    assert await here.end("id", producer, is_committed=is_committed, version=VERSION_2) == holder
+    assert await refusal(here.add_partitions("id", producer, [A0], version=VERSION_2)) is ErrorCode.PRODUCER_FENCED
+    await here.add_partitions("id", holder, [A0], version=VERSION_2)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_used_up_epochs_are_followed_by_another_producer_id(here: Surroundings, restarts: bool) -> None:
+    first = await init(here)
+    (partition,) = here.coordinator.partitions
+    transaction = partition.transactions["id"]
+    last = Producer(first.producer_id, LAST_EPOCH)
+    transaction.current = transaction.current._replace(producer_epoch=LAST_EPOCH)
+    await here.add_partitions("id", last, [A0], version=VERSION_2)
+    here.channel.holds = restarts
+    holder = await here.end("id", last, is_committed=True, version=VERSION_2)
+    assert holder == Producer(first.producer_id + 1, 0)
+    await here.idle()
+    if restarts:
+        await here.restart()
+    assert [(marker.producer_id, marker.producer_epoch) for marker, _ in here.channel.written] == [
+        (last.producer_id, LAST_EPOCH + 1)
+    ], "the marker is of the producer that has written"
+    assert await here.end("id", last, is_committed=True, version=VERSION_2) == holder
+    await here.add_partitions("id", holder, [A0], version=VERSION_2)

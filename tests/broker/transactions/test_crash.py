@@ -31,6 +31,7 @@ from broker.replica.own_appends import OwnAppends
 from broker.replica.transaction_verification import Guards
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.machine.states import TransactionState
+from broker.transactions.machine.transaction import EndOfTransaction
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import MarkerSender
 from broker.transactions.settings import TransactionSettings
@@ -169,7 +170,7 @@ class World:
             self.produce(producer, number, value)
             if is_committed is None:
                 return
-            await _settled(start(self.coordinator.end("id", producer, is_committed=is_committed)))
+            await _settled(start(self.coordinator.end("id", EndOfTransaction(producer, is_committed))))
             reported[-1] = Reported(producer, value, is_committed)
             await self.idle()
 
@@ -177,8 +178,8 @@ class World:
         self.log_manager.directories.unlock()
 
 
-async def _settled(storing: Awaitable[None] | None) -> None:
-    if storing is not None:
+async def _settled(storing: object) -> None:
+    if isinstance(storing, Awaitable):
         await storing
 
 

@@ -25,6 +25,8 @@ TABLES: dict[str, Mapping[TransactionState, object]] = {
     "Verification": machine.ON_VERIFY,
     "EndTxn, commit": machine.ON_COMMIT,
     "EndTxn, abort": machine.ON_ABORT,
+    "EndTxn of version 2, commit": machine.ON_COMMIT_2,
+    "EndTxn of version 2, abort": machine.ON_ABORT_2,
     "All markers are written": machine.AFTER_PREPARE,
 }
 

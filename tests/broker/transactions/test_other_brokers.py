@@ -163,6 +163,21 @@ async def test_verifications_share_a_request() -> None:
     ]
 
 
+async def test_additions_and_verifications_share_a_request() -> None:
+    peer = FakePeer(verdicts())
+    coordinator = RemoteCoordinator(2, peer, 500)
+    asking = [
+        coordinator.add("a", Producer(7, 3), PARTITIONS),
+        coordinator.verify("b", Producer(8, 0), PARTITIONS),
+        coordinator.add("a", Producer(7, 3), PARTITIONS[:1]),
+    ]
+    assert await asyncio.gather(*asking) == [
+        dict.fromkeys(PARTITIONS, 0), dict.fromkeys(PARTITIONS, 0), dict.fromkeys(PARTITIONS[:1], 0)
+    ]  # fmt: skip
+    asked = [[(it.transactional_id, it.verify_only) for it in request.transactions] for request, _, _ in peer.asked]
+    assert asked == [[("a", False), ("b", True)], [("a", False)]], "a request names each id once"
+
+
 def too_old(request: object) -> object:
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 

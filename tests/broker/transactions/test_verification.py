@@ -12,6 +12,7 @@ from base.topic_partition import TopicPartition
 from broker.replica.partition import Leadership
 from broker.replica.transaction_verification import (
     Admission,
+    ClientTerms,
     Guards,
     TransactionVerifier,
     Verdicts,
@@ -28,6 +29,8 @@ from tests.support.manual_clock import ManualClock
 
 T0 = ("t", 0)
 EXPIRATION_MS = 1_000
+OLDER_CLIENT, CLIENT = ClientTerms(False), ClientTerms(True)
+VERSION_2_CLIENT = ClientTerms(True, True)
 
 
 class FakeLink:
@@ -38,6 +41,7 @@ class FakeLink:
         self.waits = False
         self.waiting: list[asyncio.Future[Verdicts]] = []
         self.asked: list[tuple[str, Producer, tuple[TopicPartition, ...]]] = []
+        self.added: list[tuple[str, Producer, tuple[TopicPartition, ...]]] = []
 
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
@@ -47,6 +51,10 @@ class FakeLink:
             return dict.fromkeys(partitions, self.code)
         self.waiting.append(asyncio.get_running_loop().create_future())
         return self.waiting[-1]
+
+    async def add(self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]) -> Verdicts:
+        self.added.append((transactional_id, producer, tuple(partitions)))
+        return dict.fromkeys(partitions, self.code)
 
 
 class Verifying(Leading):
@@ -61,9 +69,9 @@ class Verifying(Leading):
             self.replica_manager, self.own_appends, self.guards, self.clock, 1_000, lambda *_: None
         )
 
-    async def admit(self, *headers: BatchHeader, says_abortable: bool = True) -> Admission:
+    async def admit(self, *headers: BatchHeader, client: ClientTerms = CLIENT) -> Admission:
         batches = [(T0, self.partition.log.producer_state, header) for header in headers]
-        admission = self.verifier.admit("id", batches, says_abortable=says_abortable)
+        admission = self.verifier.admit("id", batches, client)
         return admission if isinstance(admission, Admission) else await admission
 
     def check(self, admission: Admission, header: BatchHeader) -> ErrorCode:
@@ -73,8 +81,8 @@ class Verifying(Leading):
             return error.code
         return ErrorCode.NONE
 
-    async def verdict(self, header: BatchHeader, *, says_abortable: bool = True) -> ErrorCode:
-        return self.check(await self.admit(header, says_abortable=says_abortable), header)
+    async def verdict(self, header: BatchHeader, client: ClientTerms = CLIENT) -> ErrorCode:
+        return self.check(await self.admit(header, client=client), header)
 
     async def write_marker(self, producer_id: int = 7) -> None:
         self.markers.write(Marker(producer_id, 0, False, 0), [T0])
@@ -126,7 +134,7 @@ async def test_producer_gets_the_translated_error_code(
 ) -> None:
     here.link.code = code
     assert await here.verdict(header()) is verdict
-    assert await here.verdict(header(), says_abortable=False) is verdict_before_abortable
+    assert await here.verdict(header(), OLDER_CLIENT) is verdict_before_abortable
     assert here.link.asked == [("id", Producer(7, 0), (T0,))] * 2
 
 
@@ -266,13 +274,13 @@ async def test_committing_producer_gets_the_translated_error_code(
     here: Verifying, code: ErrorCode, verdict: ErrorCode, verdict_before_abortable: ErrorCode, waits: bool
 ) -> None:
     here.link.code, here.link.waits = code, waits
-    for says_abortable, expected in ((True, verdict), (False, verdict_before_abortable)):
-        assert await error_of_offsets(here, says_abortable=says_abortable) is expected
+    for client, expected in ((CLIENT, verdict), (OLDER_CLIENT, verdict_before_abortable)):
+        assert await error_of_offsets(here, client) is expected
 
 
 async def test_a_marker_before_the_verdict_cancels_the_commit(here: Verifying) -> None:
     here.link.waits = True
-    verifying = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=True))
+    verifying = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, CLIENT))
     await asyncio.sleep(0)
     await here.write_marker()
     here.link.waiting[0].set_result({T0: ErrorCode.NONE})
@@ -282,7 +290,7 @@ async def test_a_marker_before_the_verdict_cancels_the_commit(here: Verifying) -
 
 async def test_a_change_of_the_coordinator_before_the_verdict_lets_the_client_retry(here: Verifying) -> None:
     here.link.waits = True
-    verifying = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=True))
+    verifying = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, CLIENT))
     await asyncio.sleep(0)
     here.partition.follow(Leadership(1, 2, 1, (1, 2), 1, (1, 2)))
     here.partition.lead(Leadership(1, 1, 2, (1, 2), 2, (1, 2)), 0)
@@ -294,13 +302,11 @@ async def test_a_change_of_the_coordinator_before_the_verdict_lets_the_client_re
 async def test_offsets_are_not_verified_if_verification_is_disabled(here: Verifying) -> None:
     here.is_enabled = False
     here.link.code = ErrorCode.TRANSACTION_ABORTABLE
-    assert await error_of_offsets(here, says_abortable=True) is ErrorCode.NONE
+    assert await error_of_offsets(here, CLIENT) is ErrorCode.NONE
 
 
-async def error_of_offsets(here: Verifying, *, says_abortable: bool) -> ErrorCode:
-    verifying = asyncio.ensure_future(
-        here.verifier.admit_offsets("id", Producer(7, 0), T0, says_abortable=says_abortable)
-    )
+async def error_of_offsets(here: Verifying, client: ClientTerms) -> ErrorCode:
+    verifying = asyncio.ensure_future(here.verifier.admit_offsets("id", Producer(7, 0), T0, client))
     await asyncio.sleep(0)
     if here.link.waits and here.link.waiting:
         here.link.waiting.pop().set_result({T0: here.link.code})
@@ -309,3 +315,53 @@ async def error_of_offsets(here: Verifying, *, says_abortable: bool) -> ErrorCod
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE
+
+
+# Version 2
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+async def test_partitions_of_version_2_are_added_before_their_first_batch(here: Verifying, is_enabled: bool) -> None:
+    here.is_enabled = is_enabled
+    admission = await here.admit(header(), client=VERSION_2_CLIENT)
+    assert here.check(admission, header()) is ErrorCode.NONE
+    here.produce(here.partition, 7, 0, 0)
+    await here.admit(header(1), client=VERSION_2_CLIENT)
+    assert here.link.added == [("id", Producer(7, 0), (T0,))]
+    assert here.link.asked == []
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+async def test_a_batch_of_version_2_is_refused_if_its_partition_was_not_added(
+    here: Verifying, code: ErrorCode, verdict: ErrorCode
+) -> None:
+    here.link.code = code
+    assert await here.verdict(header(), client=VERSION_2_CLIENT) is verdict
+
+
+async def test_a_marker_during_the_addition_refuses_the_batch(here: Verifying) -> None:
+    admission = await here.admit(header(), client=VERSION_2_CLIENT)
+    await here.write_marker()
+    assert here.check(admission, header()) is ErrorCode.INVALID_TXN_STATE
+
+
+async def test_the_first_batch_of_a_producer_of_version_2_begins_with_sequence_0(here: Verifying) -> None:
+    assert await here.verdict(header(3), client=VERSION_2_CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await here.verdict(header(3, producer_id=8)) is ErrorCode.NONE, "with version 1 it may continue"
+
+
+async def test_offsets_of_version_2_add_the_partition_of_the_group(here: Verifying) -> None:
+    here.is_enabled = False
+    assert await error_of_offsets(here, VERSION_2_CLIENT) is ErrorCode.NONE
+    assert here.link.added == [("id", Producer(7, 0), (T0,))]
+    here.link.code = ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await error_of_offsets(here, VERSION_2_CLIENT) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

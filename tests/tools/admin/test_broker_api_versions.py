@@ -18,7 +18,7 @@ def test_every_broker_is_printed_with_its_requests(broker: BrokerProcess, run: R
     first, *apis, last = outcome.stdout.splitlines()
     assert re.fullmatch(r"\S+:\d+ \(id: \d+ rack: null\) -> \(", first)
     assert last == ")"
-    assert apis[0] == "\tProduce(0): 0 to 11 [usable: 11],"
+    assert apis[0] == "\tProduce(0): 0 to 12 [usable: 12],"
     assert [int(re.findall(r"\((\d+)\): ", api)[0]) for api in apis] == sorted({*APIS, *NEVER_SERVED})
     assert all(api.endswith(",") for api in apis[:-1])
     assert not apis[-1].endswith(",")

@@ -18,7 +18,7 @@ from broker.transactions.machine.records import (
     write_value,
 )
 from broker.transactions.machine.states import RESTING, TransactionState
-from broker.transactions.machine.transaction import Metadata
+from broker.transactions.machine.transaction import NO_PRODUCER_ID, VERSION_2, Metadata
 from protocol.codec import encode
 from protocol.errors import Malformed
 from tests.broker.transactions.golden import RECORDS
@@ -98,7 +98,22 @@ def test_a_value_of_version_1_is_read() -> None:
         partitions={("t", 1): None},
         started_ms=1_704_000_000_000,
         updated_ms=1_700_000_000_000,
+        client_version=VERSION_2,
     )
+
+
+@pytest.mark.parametrize("state", [each for each in RESTING if each is not TransactionState.EMPTY])
+@pytest.mark.parametrize("next_producer_id", [NO_PRODUCER_ID, 9])
+def test_transactions_of_version_2_are_written_in_version_1_and_read_back(
+    state: TransactionState, next_producer_id: int
+) -> None:
+    metadata = METADATA._replace(
+        state=state, last_producer_id=5, next_producer_id=next_producer_id, client_version=VERSION_2
+    )
+    value = write_value(metadata)
+    assert value[:2] == b"\0\1"
+    assert read_value(value) == metadata
+    assert write_value(read_value(value)) == value
 
 
 def test_a_key_of_a_later_version_is_not_decoded() -> None:

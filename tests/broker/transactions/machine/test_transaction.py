@@ -15,6 +15,7 @@ from broker.transactions.machine.transaction import (
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    EndOfTransaction,
     Metadata,
     NeedsProducerId,
     NewProducer,
@@ -136,7 +137,7 @@ def test_an_open_transaction_is_fenced_and_aborted() -> None:
     transaction = transaction_in(ONGOING)
     metadata = planned(transaction.init_producer(new_producer(), NOW_MS))
     assert metadata == Metadata(PREPARE_ABORT, 7, 4, -1, NO_EPOCH, TIMEOUT_MS, {A0: None}, T0_MS, NOW_MS)
-    assert transaction.end(PRODUCER, is_committed=True, now_ms=NOW_MS) is ErrorCode.PRODUCER_FENCED
+    assert transaction.end(EndOfTransaction(PRODUCER, True), NOW_MS) is ErrorCode.PRODUCER_FENCED
     assert transaction.add_partitions(PRODUCER, [A0], NOW_MS) is ErrorCode.PRODUCER_FENCED
     assert transaction.verify(PRODUCER) is ErrorCode.PRODUCER_FENCED
     transaction.complete()
@@ -152,7 +153,7 @@ def test_a_failed_fence_does_not_raise_the_epoch_again(failures: int) -> None:
         assert planned(transaction.time_out(T0_MS + TIMEOUT_MS)).producer_epoch == 4
         transaction.fail()
         assert transaction.current.state is ONGOING
-        assert transaction.end(PRODUCER, is_committed=True, now_ms=NOW_MS) is ErrorCode.PRODUCER_FENCED
+        assert transaction.end(EndOfTransaction(PRODUCER, True), NOW_MS) is ErrorCode.PRODUCER_FENCED
     assert planned(transaction.init_producer(new_producer(), NOW_MS)).producer_epoch == 4
     transaction.complete()
     transaction.finish(NOW_MS)
@@ -187,7 +188,7 @@ def test_an_end_keeps_the_partitions_until_it_is_complete(
     is_committed: bool, prepared: TransactionState, complete: TransactionState
 ) -> None:
     transaction = transaction_in(ONGOING)
-    decided = planned(transaction.end(PRODUCER, is_committed=is_committed, now_ms=NOW_MS))
+    decided = planned(transaction.end(EndOfTransaction(PRODUCER, is_committed), NOW_MS))
     assert (decided.state, list(decided.partitions), decided.producer_epoch) == (prepared, [A0], PRODUCER.epoch)
     transaction.complete()
     finished = transaction.finish(NOW_MS + 1)

@@ -17,6 +17,8 @@ from broker.transactions.machine.transaction import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARE_EPOCH_FENCE,
+    VERSION_2,
+    EndOfTransaction,
     Metadata,
     Transaction,
 )
@@ -48,11 +50,16 @@ REQUESTS: dict[str, Callable[[Transaction], object]] = {
     "verify": lambda t: t.verify(PRODUCER),
     "verify with an older epoch": lambda t: t.verify(OLDER),
     "verify with another producer id": lambda t: t.verify(OTHER),
-    "commit": lambda t: t.end(PRODUCER, is_committed=True, now_ms=NOW_MS),
-    "commit with an older epoch": lambda t: t.end(OLDER, is_committed=True, now_ms=NOW_MS),
-    "commit with another producer id": lambda t: t.end(OTHER, is_committed=True, now_ms=NOW_MS),
-    "abort": lambda t: t.end(PRODUCER, is_committed=False, now_ms=NOW_MS),
-    "abort with a newer epoch": lambda t: t.end(NEWER, is_committed=False, now_ms=NOW_MS),
+    "commit": lambda t: t.end(EndOfTransaction(PRODUCER, True), NOW_MS),
+    "commit with an older epoch": lambda t: t.end(EndOfTransaction(OLDER, True), NOW_MS),
+    "commit with another producer id": lambda t: t.end(EndOfTransaction(OTHER, True), NOW_MS),
+    "abort": lambda t: t.end(EndOfTransaction(PRODUCER, False), NOW_MS),
+    "abort with a newer epoch": lambda t: t.end(EndOfTransaction(NEWER, False), NOW_MS),
+    "commit of version 2": lambda t: t.end(EndOfTransaction(PRODUCER, True, VERSION_2), NOW_MS),
+    "commit of version 2 with an older epoch": lambda t: t.end(EndOfTransaction(OLDER, True, VERSION_2), NOW_MS),
+    "commit of version 2 with another producer id": lambda t: t.end(EndOfTransaction(OTHER, True, VERSION_2), NOW_MS),
+    "abort of version 2": lambda t: t.end(EndOfTransaction(PRODUCER, False, VERSION_2), NOW_MS),
+    "abort of version 2 with a newer epoch": lambda t: t.end(EndOfTransaction(NEWER, False, VERSION_2), NOW_MS),
     "just before the timeout": lambda t: t.time_out(LATE_MS - 1),
     "timeout": lambda t: t.time_out(LATE_MS),
     "just before expiry": lambda t: t.expire(T0_MS + 9, 10),
@@ -78,6 +85,11 @@ EXPECTED: dict[str, tuple[object, ...]] = {
     "commit with another producer id": (UNMAPPED,) * 6,
     "abort": (REFUSED, PREPARE_ABORT, REFUSED, LATER, REFUSED, NONE),
     "abort with a newer epoch": (FENCED,) * 6,
+    "commit of version 2": (REFUSED, PREPARE_COMMIT, LATER, LATER, REFUSED, REFUSED),
+    "commit of version 2 with an older epoch": (FENCED,) * 6,
+    "commit of version 2 with another producer id": (UNMAPPED,) * 6,
+    "abort of version 2": (PREPARE_ABORT, PREPARE_ABORT, LATER, LATER, PREPARE_ABORT, PREPARE_ABORT),
+    "abort of version 2 with a newer epoch": (FENCED,) * 6,
     "just before the timeout": (None,) * 6,
     "timeout": (None, PREPARE_ABORT, None, None, None, None),
     "just before expiry": (None,) * 6,
@@ -90,6 +102,8 @@ WHILE_PENDING: dict[str, object] = {
     "add with another producer id": UNMAPPED,
     "commit": LATER,
     "abort": LATER,
+    "commit of version 2": LATER,
+    "abort of version 2": LATER,
     "timeout": None,
     "expiry": None,
 }
@@ -106,7 +120,8 @@ def test_tables_cover_every_state_and_request() -> None:
     assert EXPECTED.keys() == REQUESTS.keys()
     assert STATES == RESTING
     for table in (
-        machine.ON_INIT_PRODUCER, machine.ON_ADD_PARTITIONS, machine.ON_VERIFY, machine.ON_COMMIT, machine.ON_ABORT
+        machine.ON_INIT_PRODUCER, machine.ON_ADD_PARTITIONS, machine.ON_VERIFY, machine.ON_COMMIT, machine.ON_ABORT,
+        machine.ON_COMMIT_2, machine.ON_ABORT_2,
     ):  # fmt: skip
         assert tuple(table) == RESTING
 
@@ -124,7 +139,7 @@ def test_request_in_each_state_returns_the_code_of_kafka(name: str, state: Trans
         return
     assert transaction.pending is decision
     assert transaction.current.state is state, "nothing is true before it is in the log"
-    if decision.state is PREPARE_ABORT and decision.producer_epoch > before.producer_epoch:
+    if transaction.is_epoch_fenced:
         assert state in VALID_PREVIOUS[PREPARE_EPOCH_FENCE]
         assert PREPARE_EPOCH_FENCE in VALID_PREVIOUS[PREPARE_ABORT]
     else:
@@ -166,15 +181,19 @@ def _plan(transaction: Transaction, state: TransactionState, epoch: int) -> None
     transaction.pending = transaction.current._replace(state=state, producer_epoch=epoch)
 
 
+HAS_PARTITIONS = "Ongoing and Prepare* alone have partitions. They have some, but for a PrepareAbort of version 2"
 BREAKS: dict[str, Callable[[Transaction], object]] = {
     "The pending change is a transition that is in `VALID_PREVIOUS`": lambda t: _plan(t, COMPLETE_COMMIT, 3),
     "The epoch of a producer id only rises": lambda t: _plan(t, PREPARE_COMMIT, 2),
-    "The set of partitions is not empty exactly in Ongoing and Prepare*": lambda t: setattr(
-        t, "current", t.current._replace(partitions={})
+    "Ongoing and Prepare* alone have partitions. They have some, but for a PrepareAbort of version 2": lambda t: (
+        setattr(t, "current", t.current._replace(partitions={}))
     ),
     "Only in Ongoing is the epoch raised in memory alone": lambda t: (
         setattr(t, "is_epoch_fenced", True),
         setattr(t, "current", t.current._replace(state=PREPARE_ABORT)),
+    ),
+    "Only a Prepare* of version 2 with the last epoch has a next producer id": lambda t: setattr(
+        t, "current", t.current._replace(next_producer_id=9)
     ),
 }
 
@@ -195,4 +214,4 @@ def test_broken_invariant_is_named(invariant: str) -> None:
 def test_pending_set_of_partitions_is_checked(state: TransactionState, pending: TransactionState) -> None:
     transaction = transaction_in(state)
     transaction.pending = transaction.current._replace(state=pending)
-    assert broken(transaction.check) == "The set of partitions is not empty exactly in Ongoing and Prepare*"
+    assert broken(transaction.check) == HAS_PARTITIONS
