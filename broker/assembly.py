@@ -80,9 +80,8 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         alter_partition=alter_partition,
         on_not_opened=beside.replica_states.request_later,
     )
-    control = control_cluster(
-        on, view, replicas.manager, replicas.assigned, lambda: controller_settings(config, policies)
-    )
+    settings = partial(controller_settings, config, policies)
+    control = control_cluster(on, view, replicas.manager, replicas.assigned, settings)
     producer_ids = ProducerIds(_allocate_producer_ids(on, control))
     group_configs = GroupConfigs(config)
     groups = coordinate_groups(on, view, replicas, control.topics, _assignors(config), group_configs)
@@ -147,6 +146,7 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         cpu_pool=on.cpu_pool,
         sliced_work=on.sliced_work,
         unsent_responses=beside.unsent_responses,
+        features=view.features,
         served_apis=served_apis(config),
         listed_apis=_listed_apis(config),
     )

@@ -468,10 +468,16 @@ class Server:
             if not self._is_clustered:
                 raise
             logger.warning("no election yet, the controller tries again: %s", error)
+        self._undo.callback(services.features.stop)
+        await services.features.follow()
         self._undo.push_async_callback(services.isr_changes.stop)
         self._undo.push_async_callback(services.fetchers.stop)
 
-        self._membership.keep(services.controller, read_again)
+        async def read_all_again() -> None:
+            await read_again()
+            await services.features.follow()
+
+        self._membership.keep(services.controller, read_all_again)
         self._undo.push_async_callback(self._membership.stop)
         for coordinator in (services.groups, services.transactions):
             coordinator.start()

@@ -548,6 +548,11 @@ ADVERTISED_KAFKA_VERSION = string("advertised.kafka.version", None, READ_ONLY, L
         "tested against it. Before 0.10 there is no ApiVersions request: it closes the connection. If unset, every "
         "version is served. Milena's own setting.")
 
+TRANSACTION_VERSION_2_ENABLE = boolean("transaction.version.2.enable", False, READ_ONLY, LOW, visibility=FOREIGN,
+    doc="Whether a broker with zookeeper.connect offers transactions of version 2 (KIP-890) to clients. All brokers of "
+        "the cluster must have the same value, and none may be of Kafka. A broker without zookeeper.connect always "
+        "offers them. Milena's own setting.")
+
 # Authorisation and secrets
 AUTHORIZER_CLASS_NAME = string("authorizer.class.name", "", READ_ONLY, LOW,
     KnownClass("Other authorizers are", ("", *AUTHORIZERS), "non-null string"),

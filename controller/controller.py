@@ -42,9 +42,10 @@ from controller.events import (
     SessionExpired,
     TopicUncleanElectionEnabled,
     UncleanElectionEnabled,
+    UpdateFeatures,
 )
 from controller.fenced_store import ControllerMoved, FencedStore
-from controller.model import ApiError, ReplicaAssignment
+from controller.model import ApiError, FeatureChange, ReplicaAssignment
 from controller.paths import Undecodable
 from controller.sender import Sender
 from controller.settings import ControllerSettings, ControllerStatistics
@@ -256,6 +257,12 @@ class Controller:
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
         """Return a block of producer ids that was never allocated before."""
         return cast(range, await self._queue.ask(AllocateProducerIds(broker_id, broker_epoch)))
+
+    async def update_features(
+        self, changes: Sequence[FeatureChange], *, validate_only: bool = False
+    ) -> dict[str, ApiError]:
+        """Finalize features at other levels; return one result per feature."""
+        return cast(dict[str, ApiError], await self._queue.ask(UpdateFeatures(changes, validate_only)))
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Move leadership off a broker that shuts down; return the partitions that it still leads.

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from base.dataclass import dataclass
 from base.topic_partition import TopicPartition
+from controller.model import FeatureChange
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
@@ -238,6 +239,15 @@ class AlterPartition(Event):
 class AllocateProducerIds(Event):
     broker_id: int
     broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFeatures(Event):
+    """Finalize features at other levels."""
+
+    changes: Sequence[FeatureChange]
+    validate_only: bool
+    statistic: ClassVar[str] = "UpdateFeatures"
 
 
 @dataclass(frozen=True, slots=True)

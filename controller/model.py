@@ -131,6 +131,14 @@ class Topic:
     partitions: dict[int, ReplicaAssignment] = field(default_factory=dict)
 
 
+class FeatureChange(NamedTuple):
+    """A request to finalize a feature at another level."""
+
+    feature: str
+    level: int
+    is_downgrade: bool
+
+
 class ApiError(NamedTuple):
     """The result for one item of a request. NONE is success; without `message` the code's default text applies."""
 

@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import Final, NamedTuple
 
 from base.dataclass import dataclass
+from config.features import NO_FEATURES
 from config.inter_broker import InterBrokerProtocol, inter_broker_protocol
 from config.log_config import ANY_COMPACTION_LAG, CompactionLag
 from controller.model import ReplicaAssignment
@@ -35,6 +36,8 @@ class ControllerSettings:
     leader_imbalance_per_broker_percentage: int = 10
     inter_broker_listener_name: str = "PLAINTEXT"
     protocol: InterBrokerProtocol = inter_broker_protocol()
+    features: Mapping[str, range] = field(default_factory=lambda: NO_FEATURES)
+    """The features of Kafka 4 that brokers support, with their levels."""
     compaction_lag: CompactionLag = ANY_COMPACTION_LAG
     check_new_topic: CheckNewTopic = allow_new_topic
 

@@ -9,6 +9,7 @@ from base.dataclass import dataclass
 from broker.cluster.control_channels import ControlChannels
 from broker.cluster.control_requests import ControlDoor
 from broker.cluster.controller_link import ControllerLink
+from broker.cluster.features import UNKNOWN_EPOCH, ClusterFeatures, supported_features
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import BrokerPeers
 from broker.cluster.topic_configs import TopicConfigs
@@ -36,6 +37,7 @@ class ClusterView:
     """Notified of the topics that an UpdateMetadata has changed, after it is applied."""
     topic_configs: TopicConfigs
     peers: BrokerPeers
+    features: ClusterFeatures
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,12 @@ def view_cluster(on: Foundation, network: Network, link_security: LinkSecurity) 
         Subscribers(),
         TopicConfigs(config, partial(overrides_of_topics, on.store)),
         peers,
+        # Epoch 0: features are known, and none is finalized.
+        ClusterFeatures(
+            on.store,
+            supported_features(config),
+            0 if config.inter_broker_protocol.has_features else UNKNOWN_EPOCH,
+        ),
     )
 
 

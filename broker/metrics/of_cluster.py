@@ -66,7 +66,6 @@ CONTROLLER_STATES: Mapping[str, int] = MappingProxyType(
 NEVER_TIMED: Mapping[str, str] = MappingProxyType(
     {
         "ControllerShutdown": "0: the end of a controller is not timed, as in Kafka.",
-        "UpdateFeatures": "0: there are no features to update, so such requests are no events of the controller.",
     }
 )
 """The statistics that no event has, and their texts."""

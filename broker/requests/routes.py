@@ -1,8 +1,8 @@
 """The table of APIs that this broker serves: API key -> handler module.
 
 Owns which APIs and versions are served, not what they do: all whose messages are declared, except that a broker in a
-cluster with ZooKeeper, or without a newer protocol of groups, serves what Kafka 3.9 does. ApiVersions advertises
-exactly these. A handler module has the name of the module of its messages.
+cluster with ZooKeeper, or without a newer protocol of groups or transactions, serves what Kafka 3.9 does. ApiVersions
+advertises exactly these. A handler module has the name of the module of its messages.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import replace
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 
+from broker.cluster.features import supported_features
 from config.broker import BrokerConfig
-from protocol.api import APIS, Api
+from protocol.api import APIS, OF_TRANSACTIONS_2, Api
 from protocol.api_key import ApiKey
 
 CLASSIC = "classic"
@@ -55,4 +56,6 @@ def served_apis(config: BrokerConfig) -> Mapping[int, Api]:
 
 def _serves_newer(key: int, config: BrokerConfig) -> bool:
     """Return whether versions of an API are served that Kafka 3.9 in ZooKeeper mode does not list."""
+    if key in OF_TRANSACTIONS_2:
+        return bool(supported_features(config))
     return config.has_own_metadata_store and _GROUP_PROTOCOLS.get(key, CLASSIC) in {CLASSIC, *config.group_protocols}

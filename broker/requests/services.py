@@ -17,6 +17,7 @@ from base.dataclass import dataclass
 from broker.cluster.control_channels import ControlChannels
 from broker.cluster.control_requests import ControlDoor
 from broker.cluster.controller_link import ControllerLink
+from broker.cluster.features import ClusterFeatures
 from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
@@ -114,6 +115,7 @@ class Services:
     cpu_pool: CpuPool
     sliced_work: SlicedWork
     unsent_responses: UnsentResponses
+    features: ClusterFeatures
     served_apis: Mapping[int, Api]
     """The APIs that this broker serves, by key, each with the versions that it serves."""
     listed_apis: Sequence[Api]

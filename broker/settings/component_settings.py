@@ -5,6 +5,7 @@ Owns the translation, names resolved to addresses included. Must not know what t
 
 from __future__ import annotations
 
+from broker.cluster.features import supported_features
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.listener import ListenerSettings
 from broker.network.os_network import resolve
@@ -81,6 +82,7 @@ def controller_settings(config: BrokerConfig, policies: Policies) -> ControllerS
         leader_imbalance_per_broker_percentage=config[properties.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
         inter_broker_listener_name=config.inter_broker_listener.name,
         protocol=config.inter_broker_protocol,
+        features=supported_features(config),
         compaction_lag=CompactionLag.of(config),
         check_new_topic=policies.check_new_topic,
     )

@@ -14,6 +14,7 @@ from controller import events, paths
 from controller.active.brokers import Brokers
 from controller.active.deletions import Deletions
 from controller.active.elections import Elections
+from controller.active.features import Features
 from controller.active.isr import IsrChanges
 from controller.active.producer_ids import ProducerIdBlocks
 from controller.active.reassignments import Reassignments
@@ -43,6 +44,7 @@ class ActiveController:
         self._brokers = Brokers(term, self.deletions, self._reassignments, self.elections)
         self._isr = IsrChanges(term, self._reassignments)
         self._producer_ids = ProducerIdBlocks(term)
+        self._features = Features(term)
         self._handlers: Mapping[type[Event], Handler] = {
             events.BrokersChanged: self._brokers.brokers_changed,
             events.BrokerModified: self._brokers.broker_modified,
@@ -68,6 +70,7 @@ class ActiveController:
             events.AlterPartition: self._isr.alter_partition,
             events.IsrChangesNotified: self._isr.changes_notified,
             events.AllocateProducerIds: self._producer_ids.allocate,
+            events.UpdateFeatures: self._features.update,
         }
 
     async def handle(self, event: Event) -> object:
@@ -128,6 +131,7 @@ class ActiveController:
         that began to lead in between would take the others for deleted, and send them no markers.
         """
         await self._ensure_feature_node()
+        await self._features.ensure_node()
         await self._drop_old_notifications()
         await self._load()
         await self._term.transitions.send_all_metadata(self.context.live_brokers)

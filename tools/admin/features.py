@@ -1,7 +1,7 @@
 """kafka-features: prints the finalized features of a cluster, and tries to change them (KIP-584).
 
-A cluster with its metadata in ZooKeeper, or in the embedded store, has no finalized features: `describe` prints
-nothing, and the broker refuses changes as Kafka does.
+A cluster with its metadata in ZooKeeper has no features: `describe` prints nothing, and the broker refuses changes as
+Kafka does. A broker with an embedded store has those of `config.features`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from config.features import FEATURES
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -182,10 +183,11 @@ def _features(texts: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _require_known(name: str, level: int) -> None:
-    if name != METADATA_VERSION:
+    levels = range(1, len(METADATA_RELEASES) + 1) if name == METADATA_VERSION else FEATURES.get(name)
+    if levels is None:
         raise UsageError(f"Unknown feature: {name}")
-    if not 1 <= level <= len(METADATA_RELEASES):
-        raise UsageError(f"No {METADATA_VERSION} with level {level}, expected 1 to {len(METADATA_RELEASES)}")
+    if level not in levels:
+        raise UsageError(f"No {name} with level {level}, expected {levels[0]} to {levels[-1]}")
 
 
 def _level_of(release: str) -> int:

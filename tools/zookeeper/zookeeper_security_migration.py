@@ -32,6 +32,7 @@ ROOTS: Final = (
     "/controller_epoch",
     "/delegation_token",
     "/feature",
+    "/feature_levels",
     "/isr_change_notification",
     "/kafka-acl-extended",
     LITERAL_CHANGES,

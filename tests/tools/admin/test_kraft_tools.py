@@ -34,8 +34,18 @@ def test_changes_of_features_fail_as_in_kafka(
     assert outcome == Outcome(1, stdout, FAILED)
 
 
-def test_no_feature_is_finalized(broker: BrokerProcess, run: RunTool) -> None:
-    assert run(features.main, "--bootstrap-server", broker.bootstrap, "describe") == Outcome(0, "", "")
+def test_features_of_kafka_4_are_described_and_changed(broker: BrokerProcess, run: RunTool) -> None:
+    at = ("--bootstrap-server", broker.bootstrap)
+    line = (
+        "Feature: transaction.version\tSupportedMinVersion: 0\tSupportedMaxVersion: 2\tFinalizedVersionLevel: {}\t"
+        "Epoch: {}\n"
+    )
+    assert run(features.main, *at, "describe") == Outcome(0, line.format(2, 0), "")
+    lowered = run(features.main, *at, "downgrade", "--feature", "transaction.version=1")
+    assert lowered == Outcome(0, "transaction.version was downgraded to 1.\n", "")
+    raised = run(features.main, *at, "upgrade", "--feature", "transaction.version=2")
+    assert raised == Outcome(0, "transaction.version was upgraded to 2.\n", "")
+    assert run(features.main, *at, "describe") == Outcome(0, line.format(2, 2), "")
 
 
 def test_levels_are_known_without_a_broker(run: RunTool) -> None:
@@ -44,6 +54,9 @@ def test_levels_are_known_without_a_broker(run: RunTool) -> None:
     assert older == Outcome(0, "metadata.version=5 (3.3-IV1)\n", "")
     assert run(features.main, "feature-dependencies", "--feature", "metadata.version=14") == Outcome(
         0, "metadata.version=14 has no dependencies.\n", ""
+    )
+    assert run(features.main, "feature-dependencies", "--feature", "transaction.version=2") == Outcome(
+        0, "transaction.version=2 has no dependencies.\n", ""
     )
 
 
