@@ -180,6 +180,19 @@ def no_new_epoch(patch: Patch) -> None:
     patch.setattr(transaction, "ON_INIT_PRODUCER", replaced)
 
 
+def ends_raise_no_epoch(patch: Patch) -> None:
+    original = Transaction._raise_and_end
+
+    def end(self: Transaction, *arguments: Any) -> Any:
+        epoch = self.current.producer_epoch
+        decision = original(self, *arguments)
+        if isinstance(decision, Metadata):
+            decision = self.pending = decision._replace(producer_epoch=epoch)
+        return decision
+
+    patch.setattr(Transaction, "_raise_and_end", end)
+
+
 # Near reads
 
 
@@ -292,6 +305,7 @@ GUARDS = [
     RemovableGuard("OffsetCommit waits for the ISR", commits_do_not_wait),
     RemovableGuard("markers wait until the ISR has PrepareCommit", states_of_transactions_do_not_wait),
     RemovableGuard("InitProducerId raises the epoch", no_new_epoch),
+    RemovableGuard("an end of version 2 raises the epoch", ends_raise_no_epoch),
     RemovableGuard("followers serve consumers what is committed", followers_serve_to_their_end),
     RemovableGuard("leader epoch of a fetch from a follower", any_epoch_may_read_followers),
     RemovableGuard("a near replica is in sync and has the offset", any_follower_is_near),

@@ -81,6 +81,9 @@ UPGRADES: Final = 0.2
 PROTOCOLS: Final = (WITHOUT_IDS, "2.8", "3.2")
 UPGRADE_US: Final = 300_000
 """How long a broker is down that is upgraded."""
+FEATURES: Final = 0.6
+"""How many of the other runs have the features of Kafka 4."""
+ENABLE_VERSION_2: Final = "transaction.version.2.enable"
 UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -161,6 +164,10 @@ class Run:
             self.history.counts["runs with the coordination server"] += 1
         self._settle_in_racks(Random(f"{seed}/racks"))
         upgrades = self._begin_with_older_protocols(Random(f"{seed}/protocols"))
+        self.has_version_2 = not upgrades and Random(f"{seed}/raise").random() < FEATURES
+        if self.has_version_2:
+            self.cluster.properties[ENABLE_VERSION_2] = "true"
+            self.history.counts["runs with transactions of version 2"] += 1
         if Random(f"{seed}/retention").random() < RETENTION:
             self.history.retained["plain"] = RETAINED_BYTES
         self.history.allows_unclean = self.cluster.properties["unclean.leader.election.enable"] == "true"

@@ -39,7 +39,7 @@ from tests.sim.faults import SECOND_US
 from tests.sim.history import DataLoss, LeaderState, Partition, Send
 from tests.sim.inspection import hosted_partition
 from tests.sim.process import PORT
-from tests.sim.run import BROKERS, PLAIN, Run
+from tests.sim.run import BROKERS, ENABLE_VERSION_2, PLAIN, Run
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
 T = TypeVar("T")
@@ -62,6 +62,7 @@ class Script(Run):
         super().__init__(seed, brokers=brokers, clients=[], faults=[], is_coordinated=is_coordinated)
         self.cluster.ends_slices = self.history.allows_unclean = False
         self.cluster.properties = {**PROPERTIES, **self.fixed_properties, **(properties or {})}
+        self.has_version_2 = self.cluster.properties.get(ENABLE_VERSION_2) == "true"
         self.history.retained.clear()
         self._racks.clear()
         for machine in self.cluster.machines.values():

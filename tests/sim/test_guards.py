@@ -61,12 +61,13 @@ from tests.sim.checkers import TRANSACTIONS
 from tests.sim.clients.admin import SEGMENT_BYTES, Admin
 from tests.sim.clients.base import GROUP, Failed, Retry
 from tests.sim.clients.consumer import IDS_VERSION, SILENT, Consumer
-from tests.sim.clients.copier import Copier, Fenced
+from tests.sim.clients.copier import LATE_BATCH, OF_VERSION_2, Copier, Fenced
 from tests.sim.clients.member import REPLACED, Member
 from tests.sim.clients.producer import Producer
+from tests.sim.guards import ends_raise_no_epoch
 from tests.sim.history import DataLoss, Transaction
 from tests.sim.history import Partition as TopicPartition
-from tests.sim.run import BROKERS, PLAIN, SETTINGS, SOURCE, TARGETS
+from tests.sim.run import BROKERS, ENABLE_VERSION_2, PLAIN, SETTINGS, SOURCE, TARGETS
 from tests.sim.scripted import Script
 from tests.sim.wait_checks import WOKEN
 from tests.sim.zookeeper import HOST as ZOOKEEPER
@@ -655,6 +656,23 @@ def zombie_writes_into_the_transaction_of_its_successor(script: Script) -> None:
     second.end_asked_us = script.world.now_us
     script.let(new, "EndTxn", partial(new._end, True))
     second.outcome = "committed"
+
+
+def batch_of_an_ended_transaction_is_late(script: Script) -> None:
+    """It arrives in the next transaction of its producer, in a partition that has the marker of its own."""
+    copier = Copier("copier", script, SOURCE, TARGETS, count=0)
+    script.let(copier, "InitProducerId", copier._initialize)
+    copier._versions = OF_VERSION_2
+    for name, target in zip(("first", "second"), TARGETS, strict=True):
+        transaction = Transaction(name, "copier", script.world.now_us, reads=[name], instance=copier._identity)
+        script.history.transactions[name] = transaction
+        script.let(copier, "Produce", partial(copier._write, transaction, target))
+        if name == "second":
+            script.let(copier, "Produce of the first", partial(copier._send_late_batch, TARGETS[0]))
+        transaction.end_asked_us = script.world.now_us
+        script.let(copier, "EndTxn", partial(copier._end, True))
+        transaction.outcome = "committed"
+        transaction.ended_us = script.world.now_us
 
 
 def coordinators_serve_older_instances(patch: Patch) -> None:
@@ -1638,6 +1656,13 @@ GUARDS = [
         zombie_writes_into_the_transaction_of_its_successor,
         ("transactions are atomic", "no aborted read"),
         (("transaction.partition.verification.enable", "false"),),  # the coordinator would refuse it as well
+    ),
+    Guard(
+        "an end of version 2 raises the epoch",
+        ends_raise_no_epoch,
+        batch_of_an_ended_transaction_is_late,
+        (LATE_BATCH,),
+        ((ENABLE_VERSION_2, "true"),),
     ),
     Guard(
         "epoch of the coordinator that writes a marker",

@@ -69,6 +69,8 @@ class Surroundings(Protocol):
     """The cluster as clients see it."""
 
     history: History
+    has_version_2: bool
+    """Whether brokers support transactions of version 2."""
     is_ending: bool
     """Whether clients without a bounded number of operations are to end."""
 

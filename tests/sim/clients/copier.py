@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -35,8 +35,26 @@ ABORTS = 0.2
 """How often it aborts of its own will."""
 RESTARTS = 0.15
 """How often it begins anew before a transaction, as a process that was restarted."""
+VERSION_2 = 0.7
+"""How often it begins with transactions of version 2, where brokers support them."""
+LATE = 0.3
+"""How often a batch of the transaction before arrives in the next one."""
 TIMEOUT_MS = 12_000
 BATCH_MAX = 4
+LATE_BATCH = "a batch of an ended transaction is refused"
+
+
+class Versions(NamedTuple):
+    """The versions of the requests of a transaction."""
+
+    produce: int
+    txn_offset_commit: int
+    end_txn: int
+    raises_epochs: bool
+
+
+OF_VERSION_1 = Versions(VERSION, 3, 3, raises_epochs=False)
+OF_VERSION_2 = Versions(12, 5, 5, raises_epochs=True)
 
 
 class Fenced(Exception):  # noqa: N818 - an outcome
@@ -48,6 +66,8 @@ class Copier(Consumer):
 
     Several instances may share a `transactional_id` and a group, as those of a service of which each takes the others
     for dead. Each fences the others when it begins, and begins anew once it is fenced.
+
+    Where brokers support both versions of transactions, it chooses one each time that it begins.
     """
 
     def __init__(
@@ -68,8 +88,11 @@ class Copier(Consumer):
         self._targets = targets
         self._count = count
         self._transaction_pause_s = pause_s
+        self._versions = OF_VERSION_1
         self._identity = (-1, -1)
         self._sequences: Counter[Partition] = Counter()
+        self._ended = self._identity, self._sequences
+        """The producer of the transaction before, with its sequence numbers."""
         self._position = 0
         self._group = f"{self._id}-group"
 
@@ -104,9 +127,14 @@ class Copier(Consumer):
         asked_us = self.now_us()
         response = await self.ask_coordinator(TRANSACTION, self._id, request, 2)
         self.expect(response.error_code)
-        self._identity = response.producer_id, response.producer_epoch
-        self.history.initializations.append(Initialization(self._id, *self._identity, asked_us, self.now_us()))
-        self._sequences.clear()
+        self._continue_as((response.producer_id, response.producer_epoch), asked_us)
+        if self.around.has_version_2:
+            self._versions = OF_VERSION_2 if self.random.random() < VERSION_2 else OF_VERSION_1
+
+    def _continue_as(self, identity: tuple[int, int], asked_us: int) -> None:
+        self._ended = self._identity, self._sequences
+        self._identity, self._sequences = identity, Counter()
+        self.history.initializations.append(Initialization(self._id, *identity, asked_us, self.now_us()))
 
     async def _read_position(self) -> None:
         wanted = OffsetFetchRequestTopic(name=self._source.topic, partition_indexes=[self._source.index])
@@ -145,9 +173,13 @@ class Copier(Consumer):
         commit = self.random.random() >= ABORTS
         try:
             for target in targets:
-                await self._in_transaction("AddPartitionsToTxn", lambda target=target: self._add(target))
+                if not self._versions.raises_epochs:
+                    await self._in_transaction("AddPartitionsToTxn", lambda target=target: self._add(target))
                 await self._write(transaction, target)
-            await self._in_transaction("AddOffsetsToTxn", self._add_offsets)
+                if self._ended[0][0] == self._identity[0] and self.random.random() < LATE:
+                    await self._send_late_batch(self.random.choice(list(self._targets)))
+            if not self._versions.raises_epochs:
+                await self._in_transaction("AddOffsetsToTxn", self._add_offsets)
             committed = Commit(self._group, self.name, -1, self._source, self._position, self.now_us())
             await self._in_transaction("TxnOffsetCommit", self._commit_offsets)
         except Failed as error:
@@ -197,7 +229,9 @@ class Copier(Consumer):
             leader, _ = await self.leader_of(target)
             send.last_sent_us = self.now_us()
             try:
-                response = await self.ask(leader, produce_request(target, records, transactional_id=self._id), VERSION)
+                response = await self.ask(
+                    leader, produce_request(target, records, transactional_id=self._id), self._versions.produce
+                )
             except Retry:
                 self.forget_cluster()
                 raise
@@ -210,6 +244,23 @@ class Copier(Consumer):
         await self._in_transaction(f"Produce {values}", attempt, target)
         self._sequences[target] += len(values)
         self.history.counts["acknowledged records"] += len(values)
+
+    async def _send_late_batch(self, target: Partition) -> None:
+        """Send a batch of the transaction before, which has all its markers, as one that the network held back."""
+        identity, sequences = self._ended
+        records = batch_of(
+            [f"late of {identity}"], self.now_us(), producer=(*identity, sequences[target]), transactional=True
+        )
+        request = produce_request(target, records, transactional_id=self._id)
+        try:
+            leader, _ = await self.leader_of(target)
+            response = await self.ask(leader, request, self._versions.produce)
+        except Retry:
+            return
+        code = ErrorCode(response.responses[0].partition_responses[0].error_code)
+        self.history.counts[f"late batch: {code.name}"] += 1
+        if code is ErrorCode.NONE:
+            self.note_anomaly(LATE_BATCH, f"{identity} appended to {target} after {self._identity}", target)
 
     async def _add(self, target: Partition) -> None:
         request = AddPartitionsToTxnRequest(
@@ -241,7 +292,7 @@ class Copier(Consumer):
             producer_epoch=self._identity[1],
             topics=[TxnOffsetCommitRequestTopic(name=self._source.topic, partitions=[position])],
         )
-        response = await self.ask_coordinator(GROUP, self._group, request, 3)
+        response = await self.ask_coordinator(GROUP, self._group, request, self._versions.txn_offset_commit)
         self.expect(response.topics[0].partitions[0].error_code)
 
     async def _end(self, commit: bool) -> None:
@@ -251,7 +302,11 @@ class Copier(Consumer):
             producer_epoch=self._identity[1],
             committed=commit,
         )
-        self.expect((await self.ask_coordinator(TRANSACTION, self._id, request, 3)).error_code)
+        asked_us = self.now_us()
+        response = await self.ask_coordinator(TRANSACTION, self._id, request, self._versions.end_txn)
+        self.expect(response.error_code)
+        if self._versions.raises_epochs:
+            self._continue_as((response.producer_id, response.producer_epoch), asked_us)
 
 
 _OUT_OF_SEQUENCE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
