@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.conftest import RunJava, Server, create_topic
+from tests.support.broker import BrokerProcess
 
-# 3.9.1 is the reference; 4.0 knows transactions with an epoch each, and must do without where the broker has none.
+# 3.9.1 is the reference; 4.0 knows transactions with an epoch each, and does without where the broker has none.
 CLIENT_VERSIONS = ("3.9.1", "4.0.0")
 # Transactions came with 0.11.
 TRANSACTION_VERSIONS = ("1.1.1", "2.8.2", "3.9.1", "4.1.0")
@@ -37,3 +38,16 @@ def test_clients_of_any_version_commit_and_abort(server: Server, run_java: RunJa
         "read 0:kept 4:kept-too",
         "position 7",
     ]
+
+
+@pytest.mark.parametrize("version", ["3.9.1", "4.1.0"])
+def test_each_transaction_of_a_newer_client_has_its_own_epoch(server: Server, run_java: RunJava, version: str) -> None:
+    topic = f"epochs-{version}"
+    create_topic(server.bootstrap, topic, partitions=2)
+    feature, epochs, *copied = run_java("TransactionEpochs", server.bootstrap, topic, version=version)
+    is_version_2 = feature == "feature 2" and version == "4.1.0"
+    assert isinstance(server, BrokerProcess) == (feature == "feature 2")
+    assert epochs == (
+        "epochs [1, 2, 3, 4] without records 4" if is_version_2 else "epochs [0, 0, 0, 0] without records 0"
+    )
+    assert copied == ["fenced ProducerFencedException", "copied [a, b, c]", "written [a, b, b, c]"]
