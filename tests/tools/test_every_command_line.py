@@ -62,6 +62,7 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-e2e-latency": Tool((ADDRESS, "t", "1", "1"), "USAGE: kafka-e2e-latency", (ADDRESS, "t", "1", "1", "8")),
     "kafka-features": Tool(("describe",), "bootstrap-server", (*AT, "describe")),
     "kafka-get-offsets": Tool(("--topic", "t"), "[bootstrap-server]", AT),
+    "kafka-groups": Tool(("--list",), "[bootstrap-server]", (*AT, "--list")),
     "kafka-jmx": Tool(("--attributes",), "attributes requires an argument"),
     "kafka-lag": Tool(("--one-time",), "[bootstrap-server]", (*AT, "--one-time")),
     "kafka-leader-election": Tool(

@@ -35,6 +35,7 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from tools.base.command_line import CommandLine, UsageError, run_tool
+from tools.base.padded_table import padded_table
 from tools.base.sub_commands import SubCommand, SubCommands
 from tools.client.admin_client import TRANSACTION, AdminClient, CallTimedOut, raise_for
 from tools.client.admin_options import add_admin_options, admin_client
@@ -332,11 +333,9 @@ def _is_known(admin: AdminClient, found: OpenTransaction) -> bool:
 # Output
 
 
-def _print_table(headers: Sequence[str], rows: Rows) -> None:
-    lines = [headers, *([str(value) for value in row] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
-    for line in lines:
-        print("".join(f"{text:<{width}}\t" for text, width in zip(line, widths, strict=True)))
+def _print_table(headings: Sequence[str], rows: Rows) -> None:
+    for line in padded_table(headings, rows):
+        print(line)
 
 
 def _now_ms() -> int:

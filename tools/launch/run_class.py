@@ -13,6 +13,7 @@ TOOLS: Mapping[str, str] = {
     "Kafka": "tools.launch.server_start",
     "TopicCommand": "tools.admin.topics",
     "ConfigCommand": "tools.admin.configs",
+    "GroupsCommand": "tools.admin.groups",
     "ConsumerGroupCommand": "tools.admin.consumer_groups",
     "ConsoleProducer": "tools.records.console_producer",
     "ConsoleConsumer": "tools.records.console_consumer",
