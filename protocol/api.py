@@ -128,6 +128,8 @@ A broker with a metadata store of its own serves these versions to clients of Ka
 ZooKeeper does not, so that it can stand beside brokers of Kafka 3.9.
 """
 
+OF_CONSUMER_GROUPS = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE})
+"""The APIs of the consumer protocol: a broker without it lists the versions of Kafka 3.9, and refuses them."""
 OF_TRANSACTIONS_2 = frozenset({ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT})
 """The APIs whose newer versions are those of transactions of version 2 (KIP-890), which a cluster may have too."""
 

@@ -14,14 +14,7 @@ from types import MappingProxyType, ModuleType
 
 from broker.cluster.features import supported_features
 from config.broker import BrokerConfig
-from protocol.api import APIS, OF_TRANSACTIONS_2, Api
-from protocol.api_key import ApiKey
-
-CLASSIC = "classic"
-_GROUP_PROTOCOLS: Mapping[int, str] = MappingProxyType(
-    {ApiKey.CONSUMER_GROUP_HEARTBEAT: "consumer", ApiKey.CONSUMER_GROUP_DESCRIBE: "consumer"}
-)
-"""The protocol of groups that the newer versions of an API are for: without it a broker does not list them."""
+from protocol.api import APIS, OF_CONSUMER_GROUPS, OF_TRANSACTIONS_2, Api
 
 _HANDLERS: Mapping[int, str] = MappingProxyType({key: api.module for key, api in APIS.items()})
 
@@ -58,4 +51,4 @@ def _serves_newer(key: int, config: BrokerConfig) -> bool:
     """Return whether versions of an API are served that Kafka 3.9 in ZooKeeper mode does not list."""
     if key in OF_TRANSACTIONS_2:
         return bool(supported_features(config))
-    return config.has_own_metadata_store and _GROUP_PROTOCOLS.get(key, CLASSIC) in {CLASSIC, *config.group_protocols}
+    return config.has_own_metadata_store and (key not in OF_CONSUMER_GROUPS or "consumer" in config.group_protocols)

@@ -67,7 +67,7 @@ async def test_control_plane_with_another_protocol_stops_the_start(tmp_path: Pat
     assert "control.plane.listener.name" in await reason_not_to_start(config)
 
 
-@pytest.mark.parametrize("protocols", ["consumer", "classic,consumer", "classic,share"])
+@pytest.mark.parametrize("protocols", ["consumer", "classic,share"])
 async def test_unsupported_group_protocol_stops_the_start(tmp_path: Path, protocols: str) -> None:
     reason = await reason_not_to_start(settings(tmp_path, group_coordinator_rebalance_protocols=protocols))
     assert "group.coordinator.rebalance.protocols" in reason

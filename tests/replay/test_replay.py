@@ -38,7 +38,12 @@ TOPICS: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "golden-compact": (1, COMPACTED),
     "golden-compact-nodelete": (1, COMPACTED),
 }
-SETTINGS = {"num.partitions": "1", "offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+SETTINGS = {
+    "num.partitions": "1",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.coordinator.rebalance.protocols": "classic",
+}
 
 THREE_BROKERS = "speaks of brokers or replicas that one broker does not have"
 NO_AUTHORIZER = "needs an authorizer"
