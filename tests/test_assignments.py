@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tests.test_sizes import PRODUCT, ROOT
 
 STATES = {
+    "broker/groups/machine/consumer/member.py: Member": "deadlines of a member, which the parts of its group set",
     "broker/groups/machine/member.py: Member": "a member of a group, which the parts of the group's machine change",
     "broker/groups/machine/rebalance.py: Rebalancing": "a base of the machine, whose fields its subclass restores",
     "broker/network/connection.py: Connection": "`idle_sweeps`, a count of the listener for each connection",

@@ -69,6 +69,7 @@ def test_a_broker_starts_with_the_chosen_id_and_its_store_is_backed_up(run: RunT
         assert admin.list_topics(timeout=20).cluster_id == CLUSTER_ID
         users = admin.describe_user_scram_credentials(["alice"])["alice"].result(20)
         assert users.scram_credential_infos[0].iterations == 4096
+        del admin  # it would print that its broker has stopped
         running = run(storage_tool.main, "backup", "-c", str(config), str(tmp_path / "running"))
         assert running.status == 0, running.stderr
     stopped = run(storage_tool.main, "backup", "-c", str(config), str(tmp_path / "stopped"))
