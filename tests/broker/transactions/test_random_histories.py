@@ -1,5 +1,6 @@
-"""Random histories of one transactional id: several instances of its producer, appends that are slow or fail, markers
-that are refused, crashes. Whatever happens, the invariants below hold, and when all is well again everything ends.
+"""Random histories of one transactional id: several instances of its producer with requests of both versions, appends
+that are slow or fail, markers that are refused, crashes. Whatever happens, the invariants below hold, and when all is
+well again everything ends.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 
 from base.topic_partition import TopicPartition
 from broker.transactions.machine.states import VALID_PREVIOUS, TransactionState
-from broker.transactions.machine.transaction import Metadata
+from broker.transactions.machine.transaction import VERSION_1, VERSION_2, Metadata
 from protocol.errors import ErrorCode, KafkaError
 from storage.producers.producer_state import Producer
 from tests.broker.transactions.fakes import Surroundings
@@ -85,11 +86,11 @@ class History:
         if self.instances:
             producer = self.random.choice(self.instances)
             wanted = self.random.sample(PARTITIONS, self.random.randint(1, 2))
-            newest_before = self.newest
+            newest_before, version = self.newest, self.random.choice([VERSION_1, VERSION_2])
 
             async def ask() -> None:
                 try:
-                    await self.here.add_partitions("id", producer, wanted)
+                    await self.here.add_partitions("id", producer, wanted, version=version)
                 except KafkaError:
                     return
                 assert producer >= newest_before, "an older instance changed something"
@@ -99,15 +100,18 @@ class History:
     async def end(self) -> None:
         if self.instances:
             producer, is_committed = self.random.choice(self.instances), self.random.random() < 0.6
-            newest_before = self.newest
+            newest_before, version = self.newest, self.random.choice([VERSION_1, VERSION_2])
 
             async def ask() -> None:
                 try:
-                    await self.here.end("id", producer, is_committed=is_committed)
+                    holder = await self.here.end("id", producer, is_committed=is_committed, version=version)
                 except KafkaError:
                     return
-                assert producer >= newest_before, "an older instance changed something"
-                self.promised.append((producer, is_committed))
+                assert holder >= newest_before, "an older instance changed something"
+                if holder > self.newest:
+                    self.newest = holder
+                    self.instances.append(holder)
+                self.promised.append((holder, is_committed))
                 state = self.here.state()
                 assert (state in (COMMIT, TransactionState.COMPLETE_COMMIT)) == is_committed
 
