@@ -48,6 +48,8 @@ class ConsumerProtocol:
         self._topics = topics
         self._sliced_work = sliced_work
         self._tasks = BackgroundTasks(logger)
+        self._computing: set[ConsumerGroup] = set()
+        """The groups whose targets are computed now: the computation itself goes on until they are those of now."""
 
     def stop(self) -> Unfinished:
         """Cancel what is unfinished, and return it: cancelled work still has to end."""
@@ -87,7 +89,7 @@ class ConsumerProtocol:
             return
         if machine.is_classic and self._settings.migration in DOWNGRADES:
             self._downgrade(group, machine)
-        elif machine.is_refresh_due(self._topics()):
+        elif machine not in self._computing and machine.is_refresh_due(self._topics()):
             running = self._sliced_work.start(self._refresh(group, machine))
             if isinstance(running, Running):
                 self._tasks.start(_rest_of(running))
@@ -99,6 +101,13 @@ class ConsumerProtocol:
             self._runner.settle(group, "no member of the consumer protocol is left")
 
     async def _refresh(self, group: CoordinatedGroup, machine: ConsumerGroup) -> None:
+        self._computing.add(machine)
+        try:
+            await self._refreshed(group, machine)
+        finally:
+            self._computing.discard(machine)
+
+    async def _refreshed(self, group: CoordinatedGroup, machine: ConsumerGroup) -> None:
         while not machine.is_dead and machine.is_refresh_due(topics := self._topics()):
             failure: str | None = None
             try:

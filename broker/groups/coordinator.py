@@ -52,7 +52,7 @@ class GroupCoordinator:
     ) -> None:
         """`ensure_internal_topic(name)` creates the topic unless it exists, and raises KafkaError if it cannot."""
         self.settings = settings
-        self.runner = GroupRunner(settings, log, timer, clock, self._changed)
+        self.runner = GroupRunner(settings, log, timer, clock, self._follow_up)
         self._groups = HostedGroups(settings, log, self.runner, clock, ensure_internal_topic)
         self.partitions = self._groups.partitions
         self.offsets = OffsetCommits(settings, log, clock, self._groups, self.runner)
@@ -62,7 +62,7 @@ class GroupCoordinator:
         self._sliced_work = sliced_work
         self._consumers: ConsumerProtocol | None = None
 
-    def _changed(self, group: CoordinatedGroup) -> None:
+    def _follow_up(self, group: CoordinatedGroup) -> None:
         self.consumers.follow_up(group)
 
     @property

@@ -60,10 +60,10 @@ class GroupRunner:
         log: CoordinatorLog,
         timer: Timer,
         clock: Clock,
-        changed: Callable[[CoordinatedGroup], None],
+        follow_up: Callable[[CoordinatedGroup], None],
     ) -> None:
-        """`changed` is called when an event has changed a group of the consumer protocol."""
-        self._changed = changed
+        """`follow_up` is called after each event of a group of the consumer protocol that could be stored."""
+        self._follow_up = follow_up
         self._settings = settings
         self._log = log
         self._timer = timer
@@ -155,14 +155,15 @@ class GroupRunner:
         effect = machine.take_effects()
         if effect is None:
             self.arm(group)
+            self._follow_up(group)
             return ErrorCode.NONE
         error = self._append_changes(group, effect)
         machine.stored(error, self.moment())
         if error and (rest := machine.take_effects()) is not None:
             respond(rest.responses, ErrorCode.NONE)
         self.arm(group)
-        if effect.changes and not error:
-            self._changed(group)
+        if not error:
+            self._follow_up(group)
         return error
 
     def store_conversion(self, group: CoordinatedGroup, value: GroupMetadataValue) -> ErrorCode:
