@@ -101,6 +101,10 @@ class Reassignments:
             if dropped:
                 await self._release(partition, [it for it in wanted.replicas if it in current.replicas])
             await self._record(partition, wanted)
+            if dropped and partition in self._context.leaderships:
+                # So far the leader knows the dropped replicas as assigned. A leader that writes states itself may have
+                # added one to the ISR again. It adds none in this epoch, and the drop removes the one that it added.
+                await self._term.transitions.renew_epochs([partition])
             await self._drop(partition, dropped)
         elif partition not in self._context.reassigning:
             return

@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -16,11 +18,11 @@ from controller.controller import Controller
 from controller.embedded.memory_store import MemoryStore, MemoryTree
 from controller.embedded.sqlite_store import SqliteStore
 from controller.events import ElectionType, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
-from controller.model import Broker, Endpoint, PartitionReplica
+from controller.model import Broker, Endpoint, Leadership, PartitionReplica
 from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from controller.replica_states import ReplicaState
 from controller.settings import ControllerSettings
-from controller.state_store import Node, Operation, Result, SetData, StateStore, StoreUnavailable, Watch
+from controller.state_store import BadVersion, Node, Operation, Result, SetData, StateStore, StoreUnavailable, Watch
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -474,6 +476,57 @@ async def test_move_is_sent_again_to_all_replicas_when_a_broker_of_its_target_re
     told = [line for line in lines if "LeaderAndIsr" in line and f"epoch={epochs[1]}" in line]
     assert [line[0] for line in told] == ["1", "2", "3"]
     assert await cluster.run("reassignments") == ["t-0: 1,3,2 adding=3 removing=2"]
+    await cluster.close()
+
+
+class _LeaderWritesIsr(ScriptedMemoryStore):
+    """After the controller has written a topic's node and then read a state, the leader adds broker 3 to the ISR.
+
+    It does so once, over the state that the controller has sent it before it wrote the node.
+    """
+
+    reads_left = 0
+    _known: Leadership | None = None
+    _path, _key = paths.partition_state_path(("t", 0)), ("t", 0)
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        if self.reads_left and any(isinstance(it, SetData) and it.path == paths.topic_path("t") for it in operations):
+            entry = self.tree.entries[self._path]
+            self._known = paths.decode_partition_state(self._key, entry.data, entry.version)
+        return await super().multi(operations)
+
+    async def get_many(self, requested: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        nodes = await super().get_many(requested, watch)
+        if self._known is not None and self._path in requested:
+            self.reads_left -= 1
+            if not self.reads_left:
+                known, self._known = self._known, None
+                state = replace(known.state, isr=(*known.state.isr, 3))
+                with suppress(BadVersion):
+                    data = paths.encode_partition_state(state, known.controller_epoch)
+                    await self.set(self._path, data, known.partition_epoch)
+        return nodes
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+@pytest.mark.parametrize("command", ["cancel t-0", "reassign t-0 1,4"])
+@pytest.mark.parametrize("was_in_sync", [True, False])
+async def test_replica_of_a_replaced_move_does_not_stay_in_the_isr(command: str, was_in_sync: bool, reads: int) -> None:
+    cluster = ScriptedCluster(make_store=_LeaderWritesIsr)
+    await cluster.run("start 1 2 3 4 5")
+    await cluster.run("create t assignment=1,2")
+    await cluster.run("reassign t-0 1,3,5")
+    if was_in_sync:
+        await cluster.run("isr 1 t-0 1,2,3")
+    store = cluster.controller_store()
+    assert isinstance(store, _LeaderWritesIsr)
+    store.reads_left = reads
+    lines = await cluster.run(command)
+    assert not store.reads_left
+    (state,) = await cluster.run("states t")
+    assert "isr=1,2 " in f"{state} ", state
+    told = [line for line in lines if line.startswith("1 <- LeaderAndIsr")]
+    assert "isr=1,2 " in told[-1]
     await cluster.close()
 
 
