@@ -44,9 +44,9 @@ from broker.replica.transaction_verification import (
     TransactionVerifier,
     transactional_header,
 )
-from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.errors import ERRORS, ErrorCode, KafkaError, Malformed
 from protocol.messages.produce import ProduceRow
-from protocol.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, read_header
+from protocol.records.batch import HEADER_SIZE, NO_PRODUCER_ID, BatchHeader, crc_is_valid, read_header
 from protocol.records.compression import Buffer
 from storage.batches.validation import AppendOrigin, PreparedAppend, Refusal, TooCostlyError, first_batch
 from storage.log.log import Log
@@ -358,8 +358,13 @@ class Appends:
         self, topic: str, index: int, partition: BoundPartition | None, records: Buffer, error: KafkaError
     ) -> None:
         """Note that a batch is refused, for those that the same producer has sent behind it."""
-        header = _idempotent_header(records)
-        if header is not None:
+        try:
+            header = read_header(records)
+        except Malformed:
+            return
+        if ERRORS[error.code].retriable and not crc_is_valid(records, 0, header):
+            self._refused_batches.add_corrupt(topic, index, error.code, self._clock.now_ms())
+        elif header.producer_id != NO_PRODUCER_ID:
             last_sequence = _last_sequence(partition, header)
             self._refused_batches.add(topic, index, header, last_sequence, error.code, self._clock.now_ms())
             if error.code in SEQUENCE_ERRORS:

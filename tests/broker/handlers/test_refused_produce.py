@@ -139,6 +139,30 @@ async def test_nothing_is_left_of_refused_records(
         assert [stream for stream in opened if stream() is not None] == []
 
 
+def numbered(base_sequence: int) -> bytes:
+    return build_batch([RecordData(TIME, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=base_sequence)
+
+
+@pytest.mark.parametrize("position", [43, 50, 51, 52, 53, 56], ids=lambda position: f"byte {position}")
+@pytest.mark.parametrize("stored", [0, 1])
+async def test_a_batch_behind_one_with_a_damaged_header_waits_for_it(
+    broker: InProcessBroker, position: int, stored: int
+) -> None:
+    """The damaged byte is of the producer id, the epoch or the base sequence."""
+
+    async def produce(records: bytes) -> int:
+        return (await ask(broker, "plain", records, 9))[0].error_code
+
+    for sequence in range(stored):
+        assert await produce(numbered(sequence)) == ErrorCode.NONE
+    damaged = bytearray(numbered(stored))
+    damaged[position] ^= 0x80
+    assert await produce(bytes(damaged)) == ErrorCode.CORRUPT_MESSAGE
+    assert await produce(numbered(stored + 1)) == ErrorCode.CORRUPT_MESSAGE
+    assert await produce(numbered(stored)) == ErrorCode.NONE
+    assert await produce(numbered(stored + 1)) == ErrorCode.NONE
+
+
 @pytest.mark.parametrize("case", ["damaged data in a thread", "no key in a thread", "too large once converted"])
 async def test_memory_is_as_it_was_after_many_refusals(
     broker: InProcessBroker, collector_is_off: None, case: str

@@ -93,6 +93,33 @@ def test_final_codes_and_batches_without_a_producer_are_not_noted() -> None:
     assert (len(refused), refused.until_ms) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("base_sequence", "last_sequence", "is_refused"),
+    [(0, NONE, False), (3, NONE, True), (3, 2, False), (6, 2, True), (0, 2, False), (0, SEQUENCE_MAX, False)],
+)
+def test_a_corrupt_batch_holds_back_what_does_not_follow_the_log(
+    base_sequence: int, last_sequence: int, is_refused: bool
+) -> None:
+    refused = RefusedBatches()
+    refused.add_corrupt("t", 0, ErrorCode.CORRUPT_MESSAGE, NOW_MS)
+    expected = ErrorCode.CORRUPT_MESSAGE if is_refused else None
+    assert refused.code_for("t", 0, header(base_sequence), last_sequence) is expected
+    assert refused.code_for("t", 1, header(base_sequence), last_sequence) is None
+
+
+def test_a_corrupt_batch_stops_four_batches() -> None:
+    refused = RefusedBatches()
+    refused.add_corrupt("t", 0, ErrorCode.CORRUPT_MESSAGE, NOW_MS)
+    codes = [refused.code_for("t", 0, header(sequence, producer_id=sequence), NONE) for sequence in range(1, 7)]
+    assert codes == [ErrorCode.CORRUPT_MESSAGE] * 4 + [None] * 2
+
+
+def test_a_corrupt_batch_with_a_final_code_is_not_noted() -> None:
+    refused = RefusedBatches()
+    refused.add_corrupt("t", 0, ErrorCode.MESSAGE_TOO_LARGE, NOW_MS)
+    assert (len(refused), refused.until_ms) == (0, 0)
+
+
 def test_memory_is_bounded_in_number_and_time() -> None:
     refused = RefusedBatches()
     for number in range(REFUSED_MAX + 5):
