@@ -42,6 +42,7 @@ from broker.replica.transaction_verification import (
     Admission,
     ClientTerms,
     TransactionVerifier,
+    has_open_transaction,
     transactional_header,
 )
 from protocol.errors import ERRORS, ErrorCode, KafkaError, Malformed
@@ -177,7 +178,11 @@ class Appends:
     # -- before the append -------------------------------------------------------------------------------------------
 
     async def _transactional_batches(self, rows: Sequence[ProduceRow], terms: AppendTerms, pause: Pause) -> Batches:
-        """Return the transactional batches for partitions led here, with the producer states of these partitions."""
+        """Return the transactional batches for partitions led here, with the producer states of these partitions.
+
+        A batch with a wrong CRC is left out: its producer and sequence may be wrong, and a guard would keep them. The
+        CRC is checked only where a guard is needed, which is once for each partition of a transaction.
+        """
         batches: Batches = []
         if terms.transactional_id is None:
             return batches
@@ -185,7 +190,9 @@ class Appends:
             header = None if row.records is None else transactional_header(row.records)
             found = bind(terms.bound, self._manager, row.name, row.index_)
             if header is not None and found is not None and found.partition.is_leader:
-                batches.append((found.key, found.log.producer_state, header))
+                state = found.log.producer_state
+                if has_open_transaction(state, header) or crc_is_valid(row.records, 0, header):  # type: ignore[arg-type]
+                    batches.append((found.key, state, header))
             await pause()
         return batches
 
@@ -294,7 +301,7 @@ class Appends:
                         raise KafkaError(ErrorCode.INVALID_RECORD, f"No records for partition {topic}-{index}")
                     if not HEADER_SIZE <= len(records) < quick_size_max or records[ATTRIBUTES_POSITION]:
                         if (header := transactional_header(records)) is not None and found.partition.is_leader:
-                            _check_admission(found, header, admission)
+                            _check_admission(found, header, admission, records)
                         if end_ms is not None and self._must_leave_to_thread(found.log, records, end_ms):
                             outcomes.append(_Costly(found.log, bytearray(records)))
                             continue
@@ -510,11 +517,21 @@ def _awaited(partition: Partition, result: AppendResult, needs_isr: bool) -> Awa
     return AwaitedAppend(partition, partition.leading_since, result.last_offset + 1, needs_isr)
 
 
-def _check_admission(partition: BoundPartition, header: BatchHeader, admission: Admission | None) -> None:
+def _check_admission(
+    partition: BoundPartition, header: BatchHeader, admission: Admission | None, records: Buffer
+) -> None:
     """Check that a transactional batch may be appended in this step. Raises KafkaError."""
-    if admission is None:
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    admission.check(partition.key, partition.log.producer_state, header)
+    try:
+        if admission is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        admission.check(partition.key, partition.log.producer_state, header)
+    except KafkaError:
+        if not crc_is_valid(records, 0, header):
+            topic, index = partition.key
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"The batch for partition {topic}-{index} has a wrong CRC"
+            ) from None
+        raise
 
 
 def _idempotent_header(records: Buffer) -> BatchHeader | None:

@@ -125,6 +125,30 @@ async def test_records_that_are_no_batch_are_refused_by_validation(served: Serve
     assert codes(response) == [ErrorCode.CORRUPT_MESSAGE]
 
 
+BASE_SEQUENCE, PRODUCER_ID, ATTRIBUTES = 53, 43, 22
+
+
+def damaged(batch: bytes, position: int, bit: int = 0x80) -> bytes:
+    return batch[:position] + bytes([batch[position] ^ bit]) + batch[position + 1 :]
+
+
+@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("position", [BASE_SEQUENCE, PRODUCER_ID])
+async def test_a_damaged_header_is_not_verified(served: ServedTransactions, version: int, position: int) -> None:
+    producer = await served.new_producer()
+    await served.there.add_partitions("id", producer, [T0, T1])
+    first, second = (transactional_batch(producer.producer_id, producer.epoch, sequence) for sequence in (0, 1))
+    response = await served.ask(produce, request("id", (T0, damaged(first, position)), (T1, first)), version)
+    assert codes(response) == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+    for batch in (first, second):
+        assert codes(await served.ask(produce, request("id", (T0, batch)), version)) == [ErrorCode.NONE]
+
+
+async def test_a_plain_batch_that_damage_makes_transactional_is_corrupt(served: ServedTransactions) -> None:
+    response = await served.ask(produce, request(None, (T0, damaged(PLAIN, ATTRIBUTES, 0x10))), 11)
+    assert codes(response) == [ErrorCode.CORRUPT_MESSAGE]
+
+
 async def test_a_request_that_waits_for_a_far_coordinator(afar: ServedFromAfar) -> None:
     responding = afar.send(produce, request("id", (T0, transactional_batch())), 11)
     assert not responding.done()
