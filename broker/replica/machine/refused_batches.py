@@ -112,7 +112,12 @@ def _follows_missing(refused: _Refused, header: BatchHeader, last_sequence: int)
 
 
 def _leaves_gap(header: BatchHeader, last_sequence: int) -> bool:
-    """Return whether batches of the same producer and epoch are missing between the log and this one."""
+    """Return whether batches of the same producer and epoch are missing between the log and this one.
+
+    A batch without a sequence number leaves none: validation says what is wrong with it.
+    """
+    if header.base_sequence < 0:
+        return False
     following = 0 if last_sequence == NONE else (last_sequence + 1) & SEQUENCE_MAX
     return header.base_sequence != following and (
         last_sequence == NONE or _is_before(last_sequence, header.base_sequence)

@@ -95,7 +95,16 @@ def test_final_codes_and_batches_without_a_producer_are_not_noted() -> None:
 
 @pytest.mark.parametrize(
     ("base_sequence", "last_sequence", "is_refused"),
-    [(0, NONE, False), (3, NONE, True), (3, 2, False), (6, 2, True), (0, 2, False), (0, SEQUENCE_MAX, False)],
+    [
+        (0, NONE, False),
+        (3, NONE, True),
+        (3, 2, False),
+        (6, 2, True),
+        (0, 2, False),
+        (0, SEQUENCE_MAX, False),
+        (NONE, NONE, False),
+        (NONE, 2, False),
+    ],
 )
 def test_a_corrupt_batch_holds_back_what_does_not_follow_the_log(
     base_sequence: int, last_sequence: int, is_refused: bool
