@@ -9,11 +9,11 @@ Owns: what a group becomes. Must not know: when it is converted, or how that is 
 
 from __future__ import annotations
 
-from broker.groups.machine.consumer.group import ConsumerGroup
-from broker.groups.machine.consumer.member import Current, Member
+from broker.groups.machine.consumer.group import ConsumerGroup, subscription_value
+from broker.groups.machine.consumer.member import Current
 from broker.groups.machine.consumer.membership import ConsumerGroupSettings
 from broker.groups.machine.consumer.partitions import NOTHING, Partitions, each, partitions, to_stored
-from broker.groups.machine.consumer.records import ClassicMember, ClassicProtocol, SubscriptionValue, TargetValue
+from broker.groups.machine.consumer.records import TargetValue
 from broker.groups.machine.consumer.topics import Topics
 from broker.groups.machine.events import Moment
 from broker.groups.machine.group import Group
@@ -58,20 +58,7 @@ def _add(made: ConsumerGroup, member: ClassicGroupMember, protocol_name: str | N
         )
     made.adopt(
         member.member_id,
-        SubscriptionValue(
-            instance_id=member.group_instance_id,
-            rack_id=subscription.rack_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=sorted(set(subscription.topics)),
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            classic_member_metadata=ClassicMember(
-                session_timeout_ms=member.session_timeout_ms,
-                supported_protocols=[
-                    ClassicProtocol(name=protocol.name, metadata=protocol.metadata) for protocol in member.protocols
-                ],
-            ),
-        ),
+        subscription_value(member, subscription),
         TargetValue(topic_partitions=to_stored(assigned)),
         Current(made.epoch, made.epoch, assigned=assigned),
     )
@@ -90,8 +77,8 @@ def downgraded(group: ConsumerGroup, settings: GroupSettings, moment: Moment) ->
     members = list(group.members.values())
     name = next(
         protocol.name
-        for protocol in _classic(members[0]).supported_protocols
-        if all(any(protocol.name == other.name for other in _classic(it).supported_protocols) for it in members)
+        for protocol in members[0].classic.supported_protocols
+        if all(any(protocol.name == other.name for other in it.classic.supported_protocols) for it in members)
     )
     value = GroupMetadataValue(
         protocol_type=PROTOCOL_TYPE,
@@ -106,8 +93,8 @@ def downgraded(group: ConsumerGroup, settings: GroupSettings, moment: Moment) ->
                 client_id=member.subscription.client_id,
                 client_host=member.subscription.client_host,
                 rebalance_timeout_ms=member.subscription.rebalance_timeout_ms,
-                session_timeout_ms=_classic(member).session_timeout_ms,
-                subscription=next(it.metadata for it in _classic(member).supported_protocols if it.name == name),
+                session_timeout_ms=member.classic.session_timeout_ms,
+                subscription=next(it.metadata for it in member.classic.supported_protocols if it.name == name),
                 assignment=group.assignment_of(member),
             )
             for member in members
@@ -117,9 +104,3 @@ def downgraded(group: ConsumerGroup, settings: GroupSettings, moment: Moment) ->
     made.resume(moment)
     made.begin_rebalance(moment)
     return made, value
-
-
-def _classic(member: Member) -> ClassicMember:
-    classic = member.subscription.classic_member_metadata
-    assert classic is not None
-    return classic

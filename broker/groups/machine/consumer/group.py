@@ -24,6 +24,7 @@ from broker.groups.machine.consumer.records import (
 )
 from broker.groups.machine.events import JoinRequest, JoinResult, Moment, SyncRequest, SyncResult, Ticket
 from broker.groups.machine.member import NEVER
+from broker.groups.machine.member import Member as ClassicGroupMember
 from protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     ConsumerProtocolAssignment,
@@ -73,7 +74,7 @@ class ConsumerGroup(Membership):
             return
         member.sync_deadline_ms = NEVER
         self._restart_session(member, moment)
-        name, content = _protocols(member)[0].name, self.assignment_of(member)
+        name, content = member.classic.supported_protocols[0].name, self.assignment_of(member)
         self._respond(ticket, SyncResult(ErrorCode.NONE, PROTOCOL_TYPE, name, content))
 
     def heartbeat(self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment) -> ErrorCode:
@@ -109,7 +110,7 @@ class ConsumerGroup(Membership):
 
     def assignment_of(self, member: Member) -> bytes:
         """Return the assignment of a member of the classic protocol, as its client reads it."""
-        version, _ = read_subscription(_protocols(member)[0].metadata)
+        version, _ = read_subscription(member.classic.supported_protocols[0].metadata)
         named = self._with_names(member.current.assigned)
         return assignment_bytes(version, ConsumerProtocolAssignment(assigned_partitions=named, user_data=None))
 
@@ -145,21 +146,7 @@ class ConsumerGroup(Membership):
             raise KafkaError(ErrorCode.MEMBER_ID_REQUIRED)
         else:
             before = self.members.get(member_id)
-        new = SubscriptionValue(
-            instance_id=request.group_instance_id,
-            rack_id=subscription.rack_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            subscribed_topic_names=sorted(set(subscription.topics)),
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            classic_member_metadata=ClassicMember(
-                session_timeout_ms=request.session_timeout_ms,
-                supported_protocols=[
-                    ClassicProtocol(name=protocol.name, metadata=protocol.metadata) for protocol in request.protocols
-                ],
-            ),
-        )
-        self._put_subscription(member_id, before, new)
+        self._put_subscription(member_id, before, subscription_value(request, subscription))
         return self.members[member_id]
 
     def _supports(self, request: JoinRequest) -> bool:
@@ -167,7 +154,9 @@ class ConsumerGroup(Membership):
         if request.protocol_type != PROTOCOL_TYPE or not request.protocols:
             return False
         others = [
-            {protocol.name for protocol in _protocols(member)} for member in self.members.values() if member.is_classic
+            {protocol.name for protocol in member.classic.supported_protocols}
+            for member in self.members.values()
+            if member.is_classic
         ]
         return any(all(protocol.name in names for names in others) for protocol in request.protocols)
 
@@ -180,7 +169,7 @@ class ConsumerGroup(Membership):
         member.join_deadline_ms = NEVER
         member.sync_deadline_ms = moment.monotonic_ms + max(member.subscription.rebalance_timeout_ms, 0)
         self._wake_at(member.sync_deadline_ms)
-        name = _protocols(member)[0].name
+        name = member.classic.supported_protocols[0].name
         self._respond(ticket, JoinResult(ErrorCode.NONE, member.member_id, after.epoch, PROTOCOL_TYPE, name))
 
     # Checks
@@ -197,7 +186,7 @@ class ConsumerGroup(Membership):
     def _check_protocol(self, member: Member, request: SyncRequest) -> None:
         if request.protocol_type not in (None, PROTOCOL_TYPE):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if request.protocol_name not in (None, _protocols(member)[0].name):
+        if request.protocol_name not in (None, member.classic.supported_protocols[0].name):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     def _check_up_to_date(self, member: Member, moment: Moment) -> None:
@@ -235,10 +224,24 @@ class ConsumerGroup(Membership):
         ]
 
 
-def _protocols(member: Member) -> list[ClassicProtocol]:
-    classic = member.subscription.classic_member_metadata
-    assert classic is not None
-    return classic.supported_protocols
+def subscription_value(
+    joined: JoinRequest | ClassicGroupMember, subscription: ConsumerProtocolSubscription
+) -> SubscriptionValue:
+    """Return what is stored of a member of the classic protocol, and of what it subscribes to."""
+    return SubscriptionValue(
+        instance_id=joined.group_instance_id,
+        rack_id=subscription.rack_id,
+        client_id=joined.client_id,
+        client_host=joined.client_host,
+        subscribed_topic_names=sorted(set(subscription.topics)),
+        rebalance_timeout_ms=joined.rebalance_timeout_ms,
+        classic_member_metadata=ClassicMember(
+            session_timeout_ms=joined.session_timeout_ms,
+            supported_protocols=[
+                ClassicProtocol(name=protocol.name, metadata=protocol.metadata) for protocol in joined.protocols
+            ],
+        ),
+    )
 
 
 def _subscription(request: JoinRequest) -> ConsumerProtocolSubscription:

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from broker.groups.machine.consumer.partitions import NOTHING, Partitions, from_stored, joined, to_stored
-from broker.groups.machine.consumer.records import CurrentValue, SubscriptionValue
+from broker.groups.machine.consumer.records import ClassicMember, CurrentValue, SubscriptionValue
 from broker.groups.machine.member import NEVER
 
 LEFT_FOR_A_WHILE: Final = -2
@@ -112,6 +112,13 @@ class Member:
     @property
     def is_classic(self) -> bool:
         return self.subscription.classic_member_metadata is not None
+
+    @property
+    def classic(self) -> ClassicMember:
+        """What a member of the classic protocol has said of itself in that protocol."""
+        classic = self.subscription.classic_member_metadata
+        assert classic is not None
+        return classic
 
     def deadline_ms(self) -> int:
         """Return the first of its deadlines."""
