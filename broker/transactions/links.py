@@ -73,9 +73,7 @@ class CoordinatorLinks:
         try:
             return self._own.verify(transactional_id, producer, partitions)
         except KafkaError as error:
-            if error.code != ErrorCode.NOT_COORDINATOR:
-                return dict.fromkeys(partitions, error.code)
-        coordinator = self._other_coordinator(transactional_id)
+            coordinator = self._coordinator_after(error, transactional_id)
         if isinstance(coordinator, ErrorCode):
             return dict.fromkeys(partitions, coordinator)
         return coordinator.verify(transactional_id, producer, partitions)
@@ -96,12 +94,14 @@ class CoordinatorLinks:
             await self._own.add_partitions(transactional_id, producer, partitions, version=VERSION_2)
             return dict.fromkeys(partitions, ErrorCode.NONE)
         except KafkaError as error:
-            if error.code != ErrorCode.NOT_COORDINATOR:
-                return dict.fromkeys(partitions, error.code)
-        coordinator = self._other_coordinator(transactional_id)
+            coordinator = self._coordinator_after(error, transactional_id)
         if isinstance(coordinator, ErrorCode):
             return dict.fromkeys(partitions, coordinator)
         return await coordinator.add(transactional_id, producer, partitions)
+
+    def _coordinator_after(self, error: KafkaError, transactional_id: str) -> RemoteCoordinator | ErrorCode:
+        """Return who is to be asked after an error of this broker's own coordinator, or why nobody is."""
+        return self._other_coordinator(transactional_id) if error.code == ErrorCode.NOT_COORDINATOR else error.code
 
     def _other_coordinator(self, transactional_id: str) -> RemoteCoordinator | ErrorCode:
         """Return the coordinator of an id that this broker does not coordinate, or why there is none."""
