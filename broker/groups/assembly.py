@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.cluster.assembly import ClusterView
@@ -47,13 +46,22 @@ def coordinate_groups(
         on.clock,
         topics.ensure_internal,
         on.sliced_work,
-        partial(_known_topics, view.metadata),
+        _known_topics(view.metadata),
     )
     follow_leadership(replicas.assigned, GROUP_METADATA_TOPIC, coordinator.partitions)
     return coordinator
 
 
-def _known_topics(metadata: MetadataCache) -> Topics:
-    from broker.groups.known_topics import KnownTopics  # few brokers have groups of the consumer protocol
+def _known_topics(metadata: MetadataCache) -> Callable[[], Topics]:
+    """Return what returns the topics of now: the same object until they change, as each heartbeat looks at them."""
+    last: Topics | None = None
 
-    return KnownTopics(metadata)
+    def known() -> Topics:
+        nonlocal last
+        if last is None or last.stamp is not metadata.topics:
+            from broker.groups.known_topics import KnownTopics  # few brokers have groups of the consumer protocol
+
+            last = KnownTopics(metadata)
+        return last
+
+    return known
