@@ -15,15 +15,16 @@ from broker.metrics.host import GarbageCollections, Host
 from broker.metrics.loop_idle import LoopIdle, idle_metrics
 from broker.metrics.loop_lag import lag_metric
 from broker.metrics.metric import Kind, Metric, Sample, Shown
-from broker.metrics.of_clients import client_metrics
-from broker.metrics.of_cluster import broker_metrics, controller_metrics, session_metrics
-from broker.metrics.of_coordinators import group_metrics, transaction_metrics
-from broker.metrics.of_host import host_metrics, process_metrics
-from broker.metrics.of_logins import login_metrics
-from broker.metrics.of_network import network_metrics
-from broker.metrics.of_peers import outgoing_metrics, queue_metrics, verification_metrics
-from broker.metrics.of_quotas import quota_metrics
-from broker.metrics.of_replicas import (
+from broker.metrics.registry import SAMPLES_PER_STEP
+from broker.metrics.subjects.clients import client_metrics
+from broker.metrics.subjects.cluster import broker_metrics, controller_metrics, session_metrics
+from broker.metrics.subjects.coordinators import group_metrics, transaction_metrics
+from broker.metrics.subjects.host import host_metrics, process_metrics
+from broker.metrics.subjects.logins import login_metrics
+from broker.metrics.subjects.network import network_metrics
+from broker.metrics.subjects.peers import outgoing_metrics, queue_metrics, verification_metrics
+from broker.metrics.subjects.quotas import quota_metrics
+from broker.metrics.subjects.replicas import (
     fetcher_metrics,
     isr_metrics,
     move_metrics,
@@ -31,9 +32,8 @@ from broker.metrics.of_replicas import (
     throttle_metrics,
     waiting_metrics,
 )
-from broker.metrics.of_requests import request_metrics, topic_metrics
-from broker.metrics.of_storage import cleaner_metrics, log_metrics
-from broker.metrics.registry import SAMPLES_PER_STEP
+from broker.metrics.subjects.requests import request_metrics, topic_metrics
+from broker.metrics.subjects.storage import cleaner_metrics, log_metrics
 from broker.network.socket_server import SocketServer
 from broker.replica.log_cleaner import LogCleaner
 from broker.requests.request_metrics import RequestMetrics

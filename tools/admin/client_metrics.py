@@ -13,8 +13,8 @@ from typing import Final
 from protocol.errors import KafkaError
 from protocol.ids import id_text, random_id
 from protocol.messages.describe_configs import DescribeConfigsResourceResult
-from tools.admin.config_entities import CLIENT_METRICS, Entity
-from tools.admin.config_resources import own_names, read_configs, write_configs
+from tools.admin.configuration.entities import CLIENT_METRICS, Entity
+from tools.admin.configuration.resources import own_names, read_configs, write_configs
 from tools.base.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, UsageError, is_given, run_tool
 from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from base import properties
 from protocol.errors import KafkaError
-from tools.admin.config_entities import DEFAULT_NAME, Entity, add_entity_options, parse_entities
-from tools.admin.config_resources import RESOURCE_TYPES, InvalidConfigs, alter_resource, describe_resources
-from tools.admin.quota_configs import alter_quotas, describe_quotas
+from tools.admin.configuration.entities import DEFAULT_NAME, Entity, add_entity_options, parse_entities
+from tools.admin.configuration.quotas import alter_quotas, describe_quotas
+from tools.admin.configuration.resources import RESOURCE_TYPES, InvalidConfigs, alter_resource, describe_resources
 from tools.base.command_line import CommandLine, UsageError, is_given, run_tool, warn
 from tools.base.java_names import exception_text
 from tools.client.admin_client import AdminClient, CallTimedOut
@@ -81,7 +81,7 @@ def _run(line: CommandLine, options: argparse.Namespace, arguments: Sequence[str
 
 def _run_stored(options: argparse.Namespace, entities: Sequence[Entity]) -> int:
     """Read or change the metadata store, without a broker."""
-    from tools.admin.stored_configs import (  # imported for this alone
+    from tools.admin.configuration.stored import (  # imported for this alone
         EMBEDDED,
         StoreFailed,
         alter_stored,

@@ -28,8 +28,8 @@ from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
 )
-from tools.admin.config_entities import BROKERS, TOPICS
-from tools.admin.config_resources import RESOURCE_TYPES
+from tools.admin.configuration.entities import BROKERS, TOPICS
+from tools.admin.configuration.resources import RESOURCE_TYPES
 from tools.admin.log_dir_moves import begin_moves, move_states
 from tools.admin.plan_maker import Cluster, balance, decommission, raise_replication_factor
 from tools.admin.planned_moves import BATCH_SIZE, plan_lines, read_cluster, sizes_of, warning_about

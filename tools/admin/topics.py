@@ -26,8 +26,8 @@ from protocol.messages.create_topics import (
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from protocol.messages.metadata import MetadataResponseTopic
-from tools.admin.config_entities import TOPICS, Entity
-from tools.admin.config_resources import InvalidConfigs, alter_resource
+from tools.admin.configuration.entities import TOPICS, Entity
+from tools.admin.configuration.resources import InvalidConfigs, alter_resource
 from tools.admin.topic_descriptions import PARTITION_FILTERS, describe_topics
 from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.base.java_names import exception_text

@@ -26,8 +26,8 @@ from controller.zookeeper.security import ZooKeeperSecurity
 from storage.disk import meta_properties, names
 from storage.disk.files import OsFiles
 from storage.disk.meta_properties import MetaProperties, WrongDirectoryError
-from tools.admin.config_entities import USERS, Entity
-from tools.admin.stored_configs import EMBEDDED, StoreFailed, alter_stored
+from tools.admin.configuration.entities import USERS, Entity
+from tools.admin.configuration.stored import EMBEDDED, StoreFailed, alter_stored
 from tools.base.command_line import UsageError, warn
 from tools.files.coordinator_repair import RepairError, find_damage, lock, repair
 from tools.files.segment_files import DumpError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.loop.promise import Promise
-from broker.metrics.of_replicas import waiting_metrics
+from broker.metrics.subjects.replicas import waiting_metrics
 from broker.replica.partition import Partition
 from protocol.codec import encode
 from protocol.errors import ErrorCode

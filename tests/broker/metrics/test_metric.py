@@ -6,8 +6,8 @@ import pytest
 
 from broker.cluster.broker_state import BrokerState
 from broker.metrics.metric import Kind, Metric, alone
-from broker.metrics.of_cluster import broker_metrics, controller_metrics
 from broker.metrics.registry import Registry
+from broker.metrics.subjects.cluster import broker_metrics, controller_metrics
 from controller.events import Event
 from tests.controller.scripted_cluster import ScriptedCluster
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.metrics.of_replicas import waiting_metrics
-from broker.metrics.of_requests import request_metrics, topic_metrics
+from broker.metrics.subjects.replicas import waiting_metrics
+from broker.metrics.subjects.requests import request_metrics, topic_metrics
 from broker.replica.topic_metrics import AllTopicMetrics
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.request_metrics import SOFTWARE_MAX, RequestMetrics, RequestParts

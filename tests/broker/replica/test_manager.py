@@ -13,7 +13,7 @@ import pytest
 
 from base.pause import never, whole
 from broker.loop.timer import Timer
-from broker.metrics.of_replicas import SUMS
+from broker.metrics.subjects.replicas import SUMS
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.delayed_fetch import AwaitedPartition, DelayedFetch
 from broker.replica.delayed_produce import AwaitedAppend

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from base.pause import AT_ONCE, Awaited, never, whole
-from broker.metrics.of_replicas import fetcher_metrics
+from broker.metrics.subjects.replicas import fetcher_metrics
 from broker.replica import fetchers, isr_changes
 from broker.replica.machine import fetcher as machine
 from broker.replica.machine.fetcher import FetchedPartition, FetchVersions, Position

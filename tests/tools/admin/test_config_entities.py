@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.admin.config_entities import Entity, add_entity_options, parse_entities
+from tools.admin.configuration.entities import Entity, add_entity_options, parse_entities
 from tools.base.command_line import CommandLine, UsageError
 
 

@@ -20,7 +20,15 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from tools.admin.config_entities import BROKER_LOGGERS, BROKERS, CLIENT_METRICS, DEFAULT_NAME, GROUPS, TOPICS, Entity
+from tools.admin.configuration.entities import (
+    BROKER_LOGGERS,
+    BROKERS,
+    CLIENT_METRICS,
+    DEFAULT_NAME,
+    GROUPS,
+    TOPICS,
+    Entity,
+)
 from tools.base.java_names import hash_map_order
 from tools.client.admin_client import AdminClient, raise_for
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from broker.cluster.control_channels import ControlChannels
 from broker.cluster.peers import ADD_PARTITIONS, ALTER_PARTITION, CONTROLLER_CHANNEL, FORWARDING, BrokerPeers, Link
 from broker.metrics.metric import Kind, Metric, Sample, alone
-from broker.metrics.of_cluster import event_times
+from broker.metrics.subjects.cluster import event_times
 from broker.network.outgoing import OutgoingConnection
 from broker.replica.fetchers import PURPOSE as FETCHER
 from broker.replica.transaction_verification import TransactionVerifier

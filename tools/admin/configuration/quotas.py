@@ -26,8 +26,8 @@ from protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
-from tools.admin.config_entities import CLIENTS, DEFAULT_NAME, IPS, USERS, Entity
-from tools.admin.config_resources import InvalidConfigs
+from tools.admin.configuration.entities import CLIENTS, DEFAULT_NAME, IPS, USERS, Entity
+from tools.admin.configuration.resources import InvalidConfigs
 from tools.base.command_line import UsageError, warn
 from tools.client.admin_client import AdminClient, raise_for
 from tools.client.scram_credentials import ITERATIONS_DEFAULT, MECHANISMS, new_credential

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from broker.metrics.metric import Kind, Metric, Sample
-from broker.metrics.of_network import NETWORK_PROCESSOR
+from broker.metrics.subjects.network import NETWORK_PROCESSOR
 from broker.network.listener import Listener
 from broker.network.sasl.session import AuthenticationCounts
 from broker.network.socket_server import SocketServer

@@ -1,0 +1,1 @@
+"""What kafka-configs describes and changes: entities, and their configurations on brokers and in a store."""
