@@ -21,7 +21,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from spark_jobs.connect.base.api import SourceConnector
 from spark_jobs.connect.base.calls import call_in_thread, settle
 from spark_jobs.connect.base.connector_settings import CONNECTOR_CLASS, NAME
 from spark_jobs.connect.base.errors import AlreadyExistsError, ConfigError, ConnectError, NotFoundError
@@ -406,7 +405,7 @@ class Herder:
     def _is_source(self, config: Config) -> bool:
         """Whether a configuration is that of a source whose class exists here: without it the task has FAILED."""
         try:
-            return issubclass(self.plugins.connector(config.get(CONNECTOR_CLASS, "")), SourceConnector)
+            return self.plugins.is_source(config.get(CONNECTOR_CLASS, ""))
         except ConfigError:
             return False
 

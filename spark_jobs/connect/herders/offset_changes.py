@@ -60,7 +60,7 @@ class OffsetChanges:
     def offsets(self, name: str) -> dict[str, Any]:
         """Return the offsets of a connector. Raises NotFoundError and ConnectError."""
         config = self._config(name)
-        if self._is_source(config):
+        if self._herder.plugins.is_source(config[CONNECTOR_CLASS]):
             self._herder.offsets.refresh()
             found = [
                 {"partition": partition, "offset": offset} for partition, offset in self._herder.offsets.all_of(name)
@@ -129,9 +129,6 @@ class OffsetChanges:
         deadline_s = time.monotonic() + self._herder.settings["task.shutdown.graceful.timeout.ms"] / 1000
         while self._herder.states.tasks(name) and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
-
-    def _is_source(self, config: Mapping[str, str]) -> bool:
-        return issubclass(self._herder.plugins.connector(config[CONNECTOR_CLASS]), SourceConnector)
 
     def _store(self, name: str, changes: Sequence[Change]) -> None:
         if changes and not self._herder.offsets.store(name, changes, TIMEOUT_S):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from spark_jobs.connect.base.api import SourceConnector
 from spark_jobs.connect.base.connector_settings import CONNECTOR_CLASS, NAME
 from spark_jobs.connect.base.errors import ConfigError, NotFoundError
 from spark_jobs.connect.base.states import State, TaskId
@@ -43,10 +42,10 @@ class Queries:
     def kind(self, config: Mapping[str, str]) -> str:
         """Return source, sink, or unknown if the class does not exist here."""
         try:
-            found = self._herder.plugins.connector(config.get(CONNECTOR_CLASS, ""))
+            is_source = self._herder.plugins.is_source(config.get(CONNECTOR_CLASS, ""))
         except ConfigError:
             return UNKNOWN
-        return "source" if issubclass(found, SourceConnector) else "sink"
+        return "source" if is_source else "sink"
 
     def status(self, name: str) -> dict[str, Any]:
         """Return the states of a connector and its tasks. Raises NotFoundError."""

@@ -94,6 +94,10 @@ class Plugins:
             )
         return cast(type[Connector], found.load())
 
+    def is_source(self, name: str) -> bool:
+        """Return whether a class is that of sources, not of sinks. Raises ConfigError, as `connector`."""
+        return issubclass(self.connector(name), SourceConnector)
+
     def converter(self, name: str) -> type[Converter]:
         return cast(type[Converter], self._load("converter", name))
 
