@@ -5,8 +5,6 @@ The tests need no network: the requirements of the build and of the broker are i
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -24,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from base.compiled import MODULES, VARIABLE, source_of
 from milena_broker import __version__
 from tests.support.broker import BrokerProcess
+from tests.support.commands import output_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"base", "broker", "config", "controller", "protocol", "spark_jobs", "storage", "tools"}
@@ -43,17 +42,7 @@ COMMAND_DEADLINE_S = 180
 
 def run(*command: str | Path, folder: Path, **environment: str) -> str:
     """Run a command in a folder, fail unless it succeeds, and return its standard output."""
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=COMMAND_DEADLINE_S,
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
+    return output_of(list(map(str, command)), folder, environment, COMMAND_DEADLINE_S)
 
 
 def pip(*arguments: str | Path, folder: Path, **environment: str) -> None:

@@ -6,13 +6,13 @@ Must not know which servers they meet.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.support.commands import output_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^ *```console\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -53,14 +53,4 @@ def run(command: str, folder: Path, variables: Mapping[str, str]) -> str:
     """Run a command in a folder with these variables of the shell; return its output. Fails if it does."""
     launchers = modules()
     line = _TOOL.sub(lambda match: f"{sys.executable} -P -m {launchers[match[1]]}", command)
-    done = subprocess.run(
-        ["bash", "-c", line],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
+    return output_of(["bash", "-c", line], folder, {"PYTHONPATH": str(ROOT), **variables}, TIMEOUT_S)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.broker import ROOT
+from tests.support.commands import output_of
 
 TIMEOUT_S = 60
 CONFIGS = (
@@ -43,17 +44,7 @@ class KafkaFolder:
 
     def type(self, line: str) -> str:
         """Run a line in the shell; return its output. Fails if it does."""
-        done = subprocess.run(
-            ["bash", "-c", self._here(line)],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
-        return done.stdout
+        return output_of(["bash", "-c", self._here(line)], self.folder, {"PYTHONPATH": str(ROOT)}, TIMEOUT_S)
 
     @contextmanager
     def in_background(self, line: str, environment: Mapping[str, str] | None = None) -> Iterator[None]:
