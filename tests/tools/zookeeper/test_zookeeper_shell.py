@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -113,6 +114,8 @@ def zookeepers_own_client(address: str, commands: Sequence[str]) -> tuple[str, s
     done = subprocess.run(
         command,
         input="\n".join((*commands, "quit", "")),
+        # On a terminal that is named dumb, the client prints no prompts.
+        env={name: value for name, value in os.environ.items() if name != "TERM"},
         capture_output=True,
         text=True,
         timeout=CLIENT_TIMEOUT_S,
