@@ -15,6 +15,8 @@ from broker.network.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ClientCo
 
 # A machine without IPv6 fails with these; a listener on all addresses then uses those of IPv4.
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+FREE_PORT_ATTEMPTS = 10
+"""A port that is free in one family may be taken in another; the kernel is asked this often for one."""
 
 
 def resolve(host: str) -> list[str]:
@@ -33,19 +35,7 @@ class OsNetwork:
 
     def listen(self, host: str, port: int, options: SocketOptions) -> Sequence[ListeningPort]:
         families = [(socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")] if not host else _addresses(host, port)
-        ports: list[ListeningSocket] = []
-        for family, address in families:
-            try:
-                ports.append(_listening_socket(family, address, ports[0].port if ports else port, options))
-            except OSError as error:
-                if family == socket.AF_INET6 and len(families) > 1 and error.errno in NO_IPV6:
-                    continue
-                for other in ports:
-                    other.close()
-                raise ListenError(
-                    f"cannot listen on {address}:{port}: {error.strerror}; expected a free port of this machine"
-                ) from error
-        return ports
+        return _listen(families, port, options, attempts=1 if port else FREE_PORT_ATTEMPTS)
 
     async def connect(
         self,
@@ -134,6 +124,26 @@ class AcceptedSocket:
 
     def close(self) -> None:
         self._accepted.close()
+
+
+def _listen(
+    families: Sequence[tuple[int, str]], port: int, options: SocketOptions, attempts: int
+) -> Sequence[ListeningPort]:
+    ports: list[ListeningSocket] = []
+    for family, address in families:
+        try:
+            ports.append(_listening_socket(family, address, ports[0].port if ports else port, options))
+        except OSError as error:
+            if family == socket.AF_INET6 and len(families) > 1 and error.errno in NO_IPV6:
+                continue
+            for other in ports:
+                other.close()
+            if error.errno == errno.EADDRINUSE and attempts > 1:
+                return _listen(families, port, options, attempts - 1)
+            raise ListenError(
+                f"cannot listen on {address}:{port}: {error.strerror}; expected a free port of this machine"
+            ) from error
+    return ports
 
 
 def _listening_socket(family: int, address: str, port: int, options: SocketOptions) -> ListeningSocket:
