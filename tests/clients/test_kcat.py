@@ -4,6 +4,7 @@ import subprocess
 import time
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
@@ -68,7 +69,10 @@ def test_a_group_commits_and_resumes(broker: BrokerProcess, created: str, group:
 
 
 def test_a_group_shares_partitions(broker: BrokerProcess, topic: str, group: str) -> None:
+    """The group has offsets: librdkafka 2.0 may read a record twice if it moves while a member still asks for them."""
     admin = create(broker, topic)
+    begin = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, 0) for partition in range(4)])
+    admin.alter_consumer_group_offsets([begin])[group].result(DEADLINE_S)
     members = [
         subprocess.Popen(
             ["kcat", "-b", broker.bootstrap, *in_group(group, topic, 2)], stdout=subprocess.PIPE, text=True
