@@ -120,6 +120,13 @@ _FIRST_NEWER: Mapping[ApiKey, int] = MappingProxyType(
         ApiKey.PUSH_TELEMETRY: 0,
         ApiKey.LIST_CONFIG_RESOURCES: 0,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
+        ApiKey.SHARE_GROUP_HEARTBEAT: 1,
+        ApiKey.SHARE_GROUP_DESCRIBE: 1,
+        ApiKey.SHARE_FETCH: 1,
+        ApiKey.SHARE_ACKNOWLEDGE: 1,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
     }
 )
 """By API, the first version that Kafka 3.9 in ZooKeeper mode does not list.
@@ -130,6 +137,18 @@ ZooKeeper does not, so that it can stand beside brokers of Kafka 3.9.
 
 OF_CONSUMER_GROUPS = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE})
 """The APIs of the consumer protocol: a broker without it lists the versions of Kafka 3.9, and refuses them."""
+OF_SHARE_GROUPS = frozenset(
+    {
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    }
+)
+"""The APIs of share groups (KIP-932): a broker without them lists none."""
 OF_TRANSACTIONS_2 = frozenset({ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT})
 """The APIs whose newer versions are those of transactions of version 2 (KIP-890), which a cluster may have too."""
 
@@ -200,6 +219,13 @@ _ROWS = (
     _api(ApiKey.PUSH_TELEMETRY, range(0, 1), 0),
     _api(ApiKey.LIST_CONFIG_RESOURCES, range(0, 2), 0),
     _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, range(0, 1), 0),
+    _api(ApiKey.SHARE_GROUP_HEARTBEAT, range(1, 2), 0),
+    _api(ApiKey.SHARE_GROUP_DESCRIBE, range(1, 2), 0),
+    _api(ApiKey.SHARE_FETCH, range(1, 2), 0),
+    _api(ApiKey.SHARE_ACKNOWLEDGE, range(1, 2), 0),
+    _api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, range(0, 1), 0),
+    _api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, range(0, 1), 0),
+    _api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, range(0, 1), 0),
 )
 
 APIS: Mapping[int, Api] = MappingProxyType({api.key: api for api in _ROWS})

@@ -149,6 +149,7 @@ class ErrorCode(IntEnum):
     DUPLICATE_VOTER = 126
     VOTER_NOT_FOUND = 127
     INVALID_REGULAR_EXPRESSION = 128
+    SHARE_SESSION_LIMIT_REACHED = 133
 
     @classmethod
     def _missing_(cls, value: object) -> "ErrorCode | None":
@@ -480,6 +481,7 @@ _ROWS = (
     _final(ErrorCode.DUPLICATE_VOTER, "The voter is already part of the set of voters."),
     _final(ErrorCode.VOTER_NOT_FOUND, "The voter is not part of the set of voters."),
     _final(ErrorCode.INVALID_REGULAR_EXPRESSION, "The regular expression is not valid."),
+    _retry(ErrorCode.SHARE_SESSION_LIMIT_REACHED, "The limit of share sessions has been reached."),
 )
 
 ERRORS: Mapping[ErrorCode, ErrorRow] = MappingProxyType({row.code: row for row in _ROWS})

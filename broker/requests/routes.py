@@ -14,7 +14,7 @@ from types import MappingProxyType, ModuleType
 
 from broker.cluster.features import supported_features
 from config.broker import BrokerConfig
-from protocol.api import APIS, OF_CONSUMER_GROUPS, OF_TRANSACTIONS_2, Api
+from protocol.api import APIS, OF_CONSUMER_GROUPS, OF_SHARE_GROUPS, OF_TRANSACTIONS_2, Api
 
 _HANDLERS: Mapping[int, str] = MappingProxyType({key: api.module for key, api in APIS.items()})
 
@@ -51,4 +51,5 @@ def _serves_newer(key: int, config: BrokerConfig) -> bool:
     """Return whether versions of an API are served that Kafka 3.9 in ZooKeeper mode does not list."""
     if key in OF_TRANSACTIONS_2:
         return bool(supported_features(config))
-    return config.has_own_metadata_store and (key not in OF_CONSUMER_GROUPS or "consumer" in config.group_protocols)
+    protocol = "consumer" if key in OF_CONSUMER_GROUPS else "share" if key in OF_SHARE_GROUPS else "classic"
+    return config.has_own_metadata_store and protocol in config.group_protocols
