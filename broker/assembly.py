@@ -7,13 +7,14 @@ that in order.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
 from broker.cluster.assembly import ClusterControl, ClusterView, control_cluster, view_cluster
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, SHARE_GROUP_STATE_TOPIC
 from broker.cluster.not_hosted import why_not_hosted
+from broker.cluster.topics import TopicAdministration
 from broker.coordination.producer_ids import ProducerIds
 from broker.foundation import Foundation
 from broker.groups.assembly import coordinate_groups
@@ -24,7 +25,7 @@ from broker.lost_logs import ReplicaStates
 from broker.network.network import Network
 from broker.network.outgoing import LinkSecurity
 from broker.network.unsent_responses import UnsentResponses
-from broker.replica.assembly import host_replicas, serve_clients
+from broker.replica.assembly import HostedReplicas, host_replicas, serve_clients
 from broker.requests.routes import served_apis
 from broker.requests.services import Services
 from broker.settings.assembly import Reconfiguration, config_changes, permissions, quotas
@@ -43,6 +44,7 @@ from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartit
 if TYPE_CHECKING:
     from broker.groups.machine.consumer.assignors import Assignor
     from broker.replica.near_reads import NearReads
+    from broker.share.parts import ShareParts
     from controller.leader_states import LeaderStates
 
 
@@ -62,7 +64,7 @@ class Surroundings:
 
 def assemble(on: Foundation, beside: Surroundings) -> Services:
     """Build all parts of one broker."""
-    config, policies = on.config, Policies(on.config)
+    config, policies, group_configs = on.config, Policies(on.config), GroupConfigs(on.config)
     leader_states = _leader_states(on)
 
     async def alter_partition(request: AlterPartitionRequest) -> AlterPartitionResponse:
@@ -83,18 +85,17 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
     settings = partial(controller_settings, config, policies)
     control = control_cluster(on, view, replicas.manager, replicas.assigned, settings)
     producer_ids = ProducerIds(_allocate_producer_ids(on, control))
-    group_configs = GroupConfigs(config)
-    groups = coordinate_groups(on, view, replicas, control.topics, _assignors(config), group_configs)
+    share = _share_parts(on, view, replicas, control.topics, beside, group_configs)
+    groups = coordinate_groups(on, view, replicas, control.topics, _assignors(config), group_configs, share)
     transactions = coordinate_transactions(
         on, view, replicas, control.topics, producer_ids, partial(_marker_replicated, groups)
     )
-    hosted_elsewhere = partial(why_not_hosted, replicas.manager, view.metadata)
     clients = serve_clients(
         on,
         replicas,
         transactions.links,
         beside.unsent_responses,
-        why_not_hosted=hosted_elsewhere,
+        why_not_hosted=partial(why_not_hosted, replicas.manager, view.metadata),
         internal_topics=INTERNAL_TOPICS,
         near_reads=_near_reads(on, view),
     )
@@ -137,6 +138,7 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         delegation_tokens=permitted.delegation_tokens,
         producer_ids=producer_ids,
         groups=groups,
+        share=share,
         legacy_offsets=LegacyOffsets(on.store),
         transactions=transactions.coordinator,
         verifier=clients.verifier,
@@ -175,6 +177,30 @@ def _near_reads(on: Foundation, view: ClusterView) -> NearReads | None:
     from broker.settings.near_reads import near_reads  # few brokers have a selector
 
     return near_reads(on.config, on.broker_id, lambda: view.metadata.brokers, on.clock.monotonic_ms)
+
+
+def _share_parts(
+    on: Foundation,
+    view: ClusterView,
+    replicas: HostedReplicas,
+    topics: TopicAdministration,
+    beside: Surroundings,
+    configs: GroupConfigs,
+) -> Callable[[], ShareParts]:
+    """Return what returns the parts of share groups, made when a request or a partition first needs them."""
+
+    @cache
+    def parts() -> ShareParts:
+        from broker.share.assembly import serve_share_groups  # few brokers have share groups
+
+        return serve_share_groups(on, view, replicas, topics, beside.unsent_responses, configs.share_terms)
+
+    replicas.assigned.on_leadership(
+        SHARE_GROUP_STATE_TOPIC,
+        gained=lambda led: parts().states.partitions.become_leader(led.partition, led.leader_epoch),
+        lost=lambda led: parts().states.partitions.resign(led.partition),
+    )
+    return parts
 
 
 def _assignors(config: BrokerConfig) -> Callable[[], Mapping[str, Assignor]]:

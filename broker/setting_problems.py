@@ -19,7 +19,7 @@ from protocol.releases import RELEASES, release_named
 
 T = TypeVar("T")
 
-GROUP_PROTOCOLS = {"classic", "consumer"}
+GROUP_PROTOCOLS = {"classic", "consumer", "share"}
 
 
 def unsupported_settings(config: BrokerConfig) -> Iterator[ConfigError]:
@@ -43,7 +43,13 @@ def unsupported_settings(config: BrokerConfig) -> Iterator[ConfigError]:
         yield ConfigError(
             properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS.name,
             ",".join(sorted(protocols)),
-            "expected classic, or classic,consumer",
+            "expected classic, or classic with consumer or share",
+        )
+    elif "share" in protocols and not config.has_own_metadata_store:
+        yield ConfigError(
+            properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS.name,
+            ",".join(sorted(protocols)),
+            "share groups are served without ZooKeeper alone, expected classic, or classic,consumer",
         )
 
 

@@ -159,7 +159,7 @@ class BrokerConfig:
     def group_protocols(self) -> frozenset[str]:
         """The protocols of groups that are offered; a broker of its own has all unless it is told otherwise."""
         if rows.GROUP_COORDINATOR_REBALANCE_PROTOCOLS.name not in self.static and self.has_own_metadata_store:
-            return frozenset({"classic", "consumer"})
+            return frozenset({"classic", "consumer", "share"})
         return frozenset(self[rows.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
 
     def apply_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> None:

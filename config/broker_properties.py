@@ -438,8 +438,8 @@ GROUP_MAX_SIZE = integer("group.max.size", INT_MAX, READ_ONLY, MEDIUM, POSITIVE,
 GROUP_COORDINATOR_REBALANCE_PROTOCOLS = string_list(
     "group.coordinator.rebalance.protocols", ("classic",), READ_ONLY, MEDIUM,
     OneOf(("consumer", "classic", "share", "unknown")),
-    doc="Protocols of groups that are offered: classic, or classic,consumer. If a file does not set it, a broker "
-    "without zookeeper.connect offers the consumer protocol (KIP-848), too.")
+    doc="Protocols of groups that are offered: classic, and consumer (KIP-848) or share (KIP-932). If a file does not "
+    "set it, a broker without zookeeper.connect offers all; share groups need a broker without it.")
 GROUP_COORDINATOR_THREADS = integer("group.coordinator.threads", 1, READ_ONLY, MEDIUM, POSITIVE,
     no_effect=NoEffect.KRAFT, doc="Threads of the group coordinator in Kafka.")
 GROUP_COORDINATOR_APPEND_LINGER_MS = integer("group.coordinator.append.linger.ms", 10, READ_ONLY, MEDIUM, NOT_NEGATIVE,
@@ -830,39 +830,64 @@ METADATA_MAX_IDLE_INTERVAL_MS = integer("metadata.max.idle.interval.ms", 500, RE
 ELIGIBLE_LEADER_REPLICAS_ENABLE = boolean("eligible.leader.replicas.enable", False, READ_ONLY, HIGH,
     no_effect=NoEffect.KRAFT, doc="Eligible leader replicas of Raft controllers.")
 
-# Share groups: accepted so that files load
+# Share groups (KIP-932)
 GROUP_SHARE_DELIVERY_COUNT_LIMIT = integer("group.share.delivery.count.limit", 5, READ_ONLY, MEDIUM, Range(2, 10),
-    no_effect=NoEffect.KRAFT, doc="Deliveries of one record in a share group.")
+    doc="Deliveries of one record in a share group.")
 GROUP_SHARE_HEARTBEAT_INTERVAL_MS = integer("group.share.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Heartbeat interval of share groups.")
+    doc="Heartbeat interval of share groups.")
 GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS = integer("group.share.min.heartbeat.interval.ms", 5000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Lower bound of group.share.heartbeat.interval.ms.")
+    doc="Lower bound of group.share.heartbeat.interval.ms.")
 GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS = integer("group.share.max.heartbeat.interval.ms", 15000, READ_ONLY, MEDIUM,
     POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Upper bound of group.share.heartbeat.interval.ms.")
+    doc="Upper bound of group.share.heartbeat.interval.ms.")
 GROUP_SHARE_SESSION_TIMEOUT_MS = integer("group.share.session.timeout.ms", 45000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Session timeout of share groups.")
+    doc="Session timeout of share groups.")
 GROUP_SHARE_MIN_SESSION_TIMEOUT_MS = integer("group.share.min.session.timeout.ms", 45000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Lower bound of group.share.session.timeout.ms.")
+    doc="Lower bound of group.share.session.timeout.ms.")
 GROUP_SHARE_MAX_SESSION_TIMEOUT_MS = integer("group.share.max.session.timeout.ms", 60000, READ_ONLY, MEDIUM, POSITIVE,
-    no_effect=NoEffect.KRAFT, doc="Upper bound of group.share.session.timeout.ms.")
+    doc="Upper bound of group.share.session.timeout.ms.")
 GROUP_SHARE_RECORD_LOCK_DURATION_MS = integer("group.share.record.lock.duration.ms", 30000, READ_ONLY, MEDIUM,
     Range(1000, 60000),
-    no_effect=NoEffect.KRAFT, doc="Time a record stays locked by a member of a share group.")
+    doc="Time a record stays locked by a member of a share group.")
 GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS = integer("group.share.min.record.lock.duration.ms", 15000, READ_ONLY, MEDIUM,
     Range(1000, 30000),
-    no_effect=NoEffect.KRAFT, doc="Lower bound of group.share.record.lock.duration.ms.")
+    doc="Lower bound of group.share.record.lock.duration.ms.")
 GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS = integer("group.share.max.record.lock.duration.ms", 60000, READ_ONLY, MEDIUM,
     Range(30000, 3_600_000),
-    no_effect=NoEffect.KRAFT, doc="Upper bound of group.share.record.lock.duration.ms.")
+    doc="Upper bound of group.share.record.lock.duration.ms.")
 GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS = integer("group.share.partition.max.record.locks", 200, READ_ONLY, MEDIUM,
     Range(100, 10000),
-    no_effect=NoEffect.KRAFT, doc="Locked records allowed in one partition.")
+    doc="Locked records allowed in one partition.")
 GROUP_SHARE_MAX_GROUPS = short("group.share.max.groups", 10, READ_ONLY, MEDIUM, Range(1, 100),
     no_effect=NoEffect.KRAFT, doc="Share groups allowed.")
 GROUP_SHARE_MAX_SIZE = short("group.share.max.size", 200, READ_ONLY, MEDIUM, Range(10, 1000),
-    no_effect=NoEffect.KRAFT, doc="Members allowed in one share group.")
+    doc="Members allowed in one share group.")
+
+SHARE_COORDINATOR_STATE_TOPIC_NUM_PARTITIONS = integer("share.coordinator.state.topic.num.partitions", 50, READ_ONLY,
+    HIGH, POSITIVE, visibility=FOREIGN,
+    doc="Partitions of the topic that keeps how far share groups are; fixed once it exists.")
+SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR = short("share.coordinator.state.topic.replication.factor", 1,
+    READ_ONLY, HIGH, POSITIVE, visibility=FOREIGN,
+    doc="Replicas of that topic. The default of Kafka is 3; share groups are served by a broker of its own.")
+SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR = short("share.coordinator.state.topic.min.isr", 1, READ_ONLY, HIGH, POSITIVE,
+    visibility=FOREIGN,
+    doc="In-sync replicas that a write to that topic of states needs. The default of Kafka is 2.")
+SHARE_COORDINATOR_STATE_TOPIC_SEGMENT_BYTES = integer("share.coordinator.state.topic.segment.bytes", 104_857_600,
+    READ_ONLY, HIGH, POSITIVE, visibility=FOREIGN,
+    doc="Segment size of that topic.")
+SHARE_COORDINATOR_STATE_TOPIC_COMPRESSION_CODEC = integer("share.coordinator.state.topic.compression.codec", 0,
+    READ_ONLY, HIGH, Range(0, 4), visibility=FOREIGN,
+    doc="Compression of that topic of states: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.")
+SHARE_COORDINATOR_LOAD_BUFFER_SIZE = integer("share.coordinator.load.buffer.size", 5_242_880, READ_ONLY, HIGH, POSITIVE,
+    visibility=FOREIGN,
+    doc="Bytes of the topic of states that are read at once when a share coordinator loads it.")
+SHARE_COORDINATOR_WRITE_TIMEOUT_MS = integer("share.coordinator.write.timeout.ms", 5000, READ_ONLY, HIGH, POSITIVE,
+    visibility=FOREIGN,
+    doc="How long a write of a share coordinator may wait for replicas.")
+GROUP_SHARE_MAX_SHARE_SESSIONS = integer("group.share.max.share.sessions", 2000, READ_ONLY, MEDIUM, POSITIVE,
+    visibility=FOREIGN,
+    doc="Share sessions allowed: one for each member of a share group that fetches.")
 
 # Tiered storage: accepted so that files load
 LOG_LOCAL_RETENTION_BYTES = long("log.local.retention.bytes", -2, CLUSTER_WIDE, MEDIUM, Range(-2),

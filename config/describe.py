@@ -86,22 +86,21 @@ def describe_client_metrics(settings: Mapping[str, str], names: Collection[str] 
 def describe_group(
     config: BrokerConfig, settings: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[ConfigRow]:
-    """The settings of a group of the consumer protocol, of which `settings` were set, or those of `names`."""
-    from config.group import BOUNDS, value_of_group  # on demand, as above
+    """The settings of a group, of which `settings` were set, or those of `names`."""
+    from config.group import GROUP_PROPERTIES, shown_of_group  # on demand, as above
 
-    rows = {row.name: row for row in BOUNDS}
     return [
         ConfigRow(
             name,
-            str(value_of_group(config, settings, rows[name])),
+            shown_of_group(config, settings, name),
             False,
             Source.GROUP_CONFIG if name in settings else Source.DEFAULT_CONFIG,
             False,
             (Synonym(name, settings[name], Source.GROUP_CONFIG),) if name in settings else (),
-            rows[name].type,
-            rows[name].doc,
+            GROUP_PROPERTIES[name].type,
+            GROUP_PROPERTIES[name].doc,
         )
-        for name in _selected(rows, names)
+        for name in _selected(GROUP_PROPERTIES, names)
     ]
 
 

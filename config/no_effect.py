@@ -13,7 +13,7 @@ from config import topic_properties as topic
 from config.definition import NoEffect, Property
 from config.versions import is_at_least
 
-LINES_MAX = 50
+LINES_MAX = 40
 """The number of settings with a line of their own; further settings share one line per reason."""
 
 PER_LISTENER: frozenset[Property[object]] = frozenset(

@@ -20,7 +20,7 @@ from itertools import islice
 from base.clock import Clock
 from base.dataclass import dataclass
 from base.topic_partition import TopicPartition
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.purgatory import DelayedOperation, Purgatory, nothing
 from broker.loop.slices import SlicedWork
@@ -50,6 +50,7 @@ FAILURE_REPORT_INTERVAL_MS = 60_000
 REPLICATION_FACTORS = {
     GROUP_METADATA_TOPIC: properties.OFFSETS_TOPIC_REPLICATION_FACTOR,
     TRANSACTION_STATE_TOPIC: properties.TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
+    SHARE_GROUP_STATE_TOPIC: properties.SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR,
 }
 
 
@@ -297,6 +298,18 @@ class TopicAdministration:
                     "segment.bytes": str(config[properties.TRANSACTION_STATE_LOG_SEGMENT_BYTES]),
                     "min.insync.replicas": str(config[properties.TRANSACTION_STATE_LOG_MIN_ISR]),
                     "unclean.leader.election.enable": "false",
+                },
+            )
+        if name == SHARE_GROUP_STATE_TOPIC:
+            return _internal_topic(
+                name,
+                config[properties.SHARE_COORDINATOR_STATE_TOPIC_NUM_PARTITIONS],
+                config[properties.SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR],
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(config[properties.SHARE_COORDINATOR_STATE_TOPIC_SEGMENT_BYTES]),
+                    "min.insync.replicas": str(config[properties.SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR]),
                 },
             )
         return CreatableTopic(

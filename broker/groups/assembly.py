@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from broker.cluster.metadata_cache import MetadataCache
     from broker.groups.machine.consumer.assignors import Assignor
     from broker.groups.machine.consumer.topics import Topics
+    from broker.share.parts import ShareParts
 
 
 def coordinate_groups(
@@ -28,6 +29,7 @@ def coordinate_groups(
     topics: TopicAdministration,
     assignors: Callable[[], Mapping[str, Assignor]],
     configs: GroupConfigs,
+    share_parts: Callable[[], ShareParts],
 ) -> GroupCoordinator:
     """Return the coordinator, which follows the leadership of its partitions."""
     log = ReplicatedLog(
@@ -40,13 +42,14 @@ def coordinate_groups(
         view.peers.connect,
     )
     coordinator = GroupCoordinator(
-        CoordinatorSettings.from_config(on.config, assignors, configs.timeouts),
+        CoordinatorSettings.from_config(on.config, assignors, configs.timeouts, configs.share_timeouts),
         log,
         on.timer,
         on.clock,
         topics.ensure_internal,
         on.sliced_work,
         _known_topics(view.metadata),
+        share_parts,
     )
     follow_leadership(replicas.assigned, GROUP_METADATA_TOPIC, coordinator.partitions)
     return coordinator

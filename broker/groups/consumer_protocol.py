@@ -15,6 +15,7 @@ from broker.groups.machine.consumer.conversion import downgraded, upgraded
 from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
 from broker.groups.machine.consumer.group import ConsumerGroup
 from broker.groups.machine.consumer.member import JOINING
+from broker.groups.machine.consumer.membership import Membership
 from broker.groups.machine.consumer.topics import Topics
 from broker.groups.machine.group import Group
 from broker.groups.partition import CoordinatedGroup
@@ -48,7 +49,7 @@ class ConsumerProtocol:
         self._topics = topics
         self._sliced_work = sliced_work
         self._tasks = BackgroundTasks(logger)
-        self._computing: set[ConsumerGroup] = set()
+        self._computing: set[Membership] = set()
         """The groups whose targets are computed now: the computation itself goes on until they are those of now."""
 
     def stop(self) -> Unfinished:
@@ -64,6 +65,8 @@ class ConsumerProtocol:
             group = self._groups.add_consumer_group(group_id)
         topics, before = self._topics(), group.machine
         machine = self._upgraded(before, topics) if isinstance(before, Group) else before
+        if not isinstance(machine, ConsumerGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         ticket: Promise[HeartbeatResult] = Promise()
         machine.consumer_heartbeat(request, topics, ticket, self._runner.moment())
         if machine is not before:
@@ -85,9 +88,9 @@ class ConsumerProtocol:
     def follow_up(self, group: CoordinatedGroup) -> None:
         """Do what the last event calls for: compute targets, or go on as a classic group."""
         machine = group.machine
-        if not isinstance(machine, ConsumerGroup) or machine.is_dead:
+        if isinstance(machine, Group) or machine.is_dead:
             return
-        if machine.is_classic and self._settings.migration in DOWNGRADES:
+        if isinstance(machine, ConsumerGroup) and machine.is_classic and self._settings.migration in DOWNGRADES:
             self._downgrade(group, machine)
         elif machine not in self._computing and machine.is_refresh_due(self._topics()):
             running = self._sliced_work.start(self._refresh(group, machine))
@@ -100,14 +103,14 @@ class ConsumerProtocol:
             group.replace(classic)
             self._runner.settle(group, "no member of the consumer protocol is left")
 
-    async def _refresh(self, group: CoordinatedGroup, machine: ConsumerGroup) -> None:
+    async def _refresh(self, group: CoordinatedGroup, machine: Membership) -> None:
         self._computing.add(machine)
         try:
             await self._refreshed(group, machine)
         finally:
             self._computing.discard(machine)
 
-    async def _refreshed(self, group: CoordinatedGroup, machine: ConsumerGroup) -> None:
+    async def _refreshed(self, group: CoordinatedGroup, machine: Membership) -> None:
         while not machine.is_dead and machine.is_refresh_due(topics := self._topics()):
             failure: str | None = None
             try:

@@ -1,4 +1,4 @@
-"""The settings of groups of the consumer protocol (KIP-848).
+"""The settings of groups of the consumer protocol (KIP-848), and of share groups (KIP-932).
 
 Owns: how they are made, the assignors that the broker has itself, and regular expressions of subscriptions. Must not
 know: groups.
@@ -12,6 +12,7 @@ from broker.groups.machine.consumer.assignors import Assignor, RangeAssignor, Un
 from broker.groups.machine.consumer.events import Timeouts
 from broker.groups.machine.consumer.membership import ConsumerGroupSettings
 from broker.groups.machine.consumer.refreshing import Rules
+from broker.groups.machine.share.assignor import SimpleAssignor
 from config import broker_properties as rows
 from protocol.errors import ErrorCode, KafkaError
 
@@ -28,6 +29,13 @@ def consumer_group_settings(
 ) -> ConsumerGroupSettings:
     """Return the settings of all groups; `timeouts` returns those of one by its id."""
     return ConsumerGroupSettings(Rules(assignors, matcher), max_size, timeouts)
+
+
+def share_group_settings(
+    timeouts: Callable[[str], Timeouts] = lambda _group_id: Timeouts(), max_size: int = 200
+) -> ConsumerGroupSettings:
+    """Return the settings of all share groups; `timeouts` returns those of one by its id."""
+    return ConsumerGroupSettings(Rules({SimpleAssignor.name: SimpleAssignor()}, matcher), max_size, timeouts)
 
 
 def matcher(regex: str) -> Callable[[str], bool]:

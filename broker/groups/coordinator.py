@@ -13,15 +13,17 @@ Methods raise KafkaError when the group cannot be served here now: INVALID_GROUP
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from base.clock import Clock
-from broker.coordination.background import ended
+from broker.coordination.background import ended, sleep
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.inspection import GroupInspection
 from broker.groups.machine.events import JoinRequest, JoinResult, SyncRequest, SyncResult
 from broker.groups.machine.group import Group
+from broker.groups.machine.subscription import SHARE_PROTOCOL_TYPE
 from broker.groups.offset_commits import OffsetCommits
 from broker.groups.partition import CoordinatedGroup
 from broker.groups.removal import Removal
@@ -35,6 +37,8 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from broker.groups.consumer_protocol import ConsumerProtocol
     from broker.groups.machine.consumer.topics import Topics
+    from broker.groups.share_protocol import ShareProtocol
+    from broker.share.parts import ShareParts
 
 
 class GroupCoordinator:
@@ -49,8 +53,12 @@ class GroupCoordinator:
         ensure_internal_topic: Callable[[str], Awaitable[None]],
         sliced_work: SlicedWork,
         topics: Callable[[], Topics],
+        share_parts: Callable[[], ShareParts],
     ) -> None:
-        """`ensure_internal_topic(name)` creates the topic unless it exists, and raises KafkaError if it cannot."""
+        """`ensure_internal_topic(name)` creates the topic unless it exists, and raises KafkaError if it cannot.
+
+        `share_parts()` returns where the progress of share groups is kept, made when the first one is there.
+        """
         self.settings = settings
         self.runner = GroupRunner(settings, log, timer, clock, self._follow_up)
         self._groups = HostedGroups(settings, log, self.runner, clock, ensure_internal_topic)
@@ -60,10 +68,15 @@ class GroupCoordinator:
         self.inspection = GroupInspection(self._groups)
         self._topics = topics
         self._sliced_work = sliced_work
+        self._sleep = partial(sleep, timer, clock)
+        self._share_parts = share_parts
         self._consumers: ConsumerProtocol | None = None
+        self._shares: ShareProtocol | None = None
 
     def _follow_up(self, group: CoordinatedGroup) -> None:
         self.consumers.follow_up(group)
+        if group.machine.protocol_type == SHARE_PROTOCOL_TYPE:
+            self.shares.follow_up(group)
 
     @property
     def consumers(self) -> ConsumerProtocol:
@@ -76,13 +89,25 @@ class GroupCoordinator:
             )
         return self._consumers
 
+    @property
+    def shares(self) -> ShareProtocol:
+        """The members of share groups."""
+        if self._shares is None:
+            from broker.groups.share_protocol import ShareProtocol  # on demand, as above
+
+            self._shares = ShareProtocol(
+                self._groups, self.runner, self._topics, self._sliced_work.pause, self._sleep, self._share_parts()
+            )
+        return self._shares
+
     def start(self) -> None:
         """Start the periodic work."""
         self.removal.start()
 
     async def stop(self) -> None:
         """Stop serving: requests that wait get NOT_COORDINATOR, so that clients look for another coordinator."""
-        cancelled = [*self.removal.stop(), *(() if self._consumers is None else self._consumers.stop())]
+        protocols = [each for each in (self._consumers, self._shares) if each is not None]
+        cancelled = [*self.removal.stop(), *(future for each in protocols for future in each.stop())]
         await self.partitions.stop()
         await ended(cancelled)
 
@@ -121,6 +146,13 @@ class GroupCoordinator:
         group.machine.sync(request, ticket, self.runner.moment())
         self.runner.settle(group, f"sync of {request.member_id}")
         return await ticket
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """Delete an empty group with all that is stored of it. Raises KafkaError if it cannot be served here now."""
+        group = self._groups.find(group_id)
+        if group is not None and group.machine.protocol_type == SHARE_PROTOCOL_TYPE and not group.machine.is_dead:
+            await self.shares.delete_states(group_id)
+        return await self.removal.delete_group(group_id)
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
         """Keep the session of a member alive. While the group is being loaded, every heartbeat succeeds."""

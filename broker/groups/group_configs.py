@@ -1,4 +1,4 @@
-"""The settings of single groups of the consumer protocol.
+"""The settings of single groups of the consumer protocol, and of single share groups.
 
 Owns what is set of each group. Must not know where it is stored.
 """
@@ -15,6 +15,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from broker.groups.machine.consumer.events import Timeouts
+    from broker.share.terms import ShareTerms
 
 
 class GroupConfigs:
@@ -27,6 +28,7 @@ class GroupConfigs:
         self.settings: dict[str, Mapping[str, str]] = {}
         """The texts that were set, by name, of each group that has one."""
         self._timeouts: dict[str | None, Timeouts] = {}
+        self._share_terms: dict[str | None, ShareTerms] = {}
 
     def timeouts(self, group_id: str) -> Timeouts:
         """Return the session timeout and heartbeat interval of a group."""
@@ -34,6 +36,23 @@ class GroupConfigs:
         found = self._timeouts.get(key)
         if found is None:
             found = self._timeouts[key] = self._computed(self.settings.get(group_id, {}))
+        return found
+
+    def share_timeouts(self, group_id: str) -> Timeouts:
+        """Return the session timeout and heartbeat interval of a share group."""
+        from broker.groups.machine.consumer.events import Timeouts  # on demand: no start needs it
+
+        terms = self.share_terms(group_id)
+        return Timeouts(terms.session_timeout_ms, terms.heartbeat_interval_ms)
+
+    def share_terms(self, group_id: str) -> ShareTerms:
+        """Return what is set of a share group."""
+        key = group_id if group_id in self.settings else None
+        found = self._share_terms.get(key)
+        if found is None:
+            from broker.share.terms import share_terms  # few brokers have share groups
+
+            found = self._share_terms[key] = share_terms(self._config, self.settings.get(group_id, {}))
         return found
 
     def _computed(self, settings: Mapping[str, str]) -> Timeouts:
@@ -71,3 +90,4 @@ class GroupConfigs:
         else:
             self.settings.pop(name, None)
         self._timeouts.pop(name, None)
+        self._share_terms.pop(name, None)

@@ -28,6 +28,8 @@ from protocol.errors import ErrorCode, KafkaError, Malformed
 if TYPE_CHECKING:
     from broker.groups.loading import ReplayedPartition
     from broker.groups.machine.consumer.group import ConsumerGroup
+    from broker.groups.machine.consumer.records import Change
+    from broker.groups.machine.share.group import ShareGroup
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -92,6 +94,13 @@ class HostedGroups:
         return self._add(
             CoordinatedGroup(ConsumerGroup(group_id, self._settings.consumer()), GroupOffsets(), partition)
         )
+
+    def add_share_group(self, group_id: str) -> CoordinatedGroup:
+        """Create a share group."""
+        from broker.groups.machine.share.group import ShareGroup  # on demand, as above
+
+        partition = self.partitions.require(group_id)
+        return self._add(CoordinatedGroup(ShareGroup(group_id, self._settings.share()), GroupOffsets(), partition))
 
     def begin_classic(self, group: CoordinatedGroup) -> None:
         """Make a classic group of one of the consumer protocol that has no members."""
@@ -161,11 +170,11 @@ class HostedGroups:
                 await next_turn()
         return groups
 
-    def _build_machine(self, group_id: str, replayed: ReplayedPartition, moment: Moment) -> Group | ConsumerGroup:
+    def _build_machine(
+        self, group_id: str, replayed: ReplayedPartition, moment: Moment
+    ) -> Group | ConsumerGroup | ShareGroup:
         if (changes := replayed.changes.get(group_id)) is not None:
-            from broker.groups.machine.consumer.group import ConsumerGroup  # on demand, as above
-
-            group = ConsumerGroup.restored(group_id, changes.values(), self._settings.consumer())
+            group = self._restored(group_id, changes.values())
             if replayed.has_lost_members(group_id):
                 group.expel()
             return group
@@ -176,6 +185,14 @@ class HostedGroups:
             except Malformed as error:
                 logger.error("the members of group %s are lost and join again: %s", group_id, error)
         return Group(group_id, self._settings.group, moment)
+
+    def _restored(self, group_id: str, changes: Iterable[Change]) -> ConsumerGroup | ShareGroup:
+        from broker.groups.machine.consumer.group import ConsumerGroup  # on demand, as above
+        from broker.groups.machine.share.group import ShareGroup, are_of_share_group
+
+        if are_of_share_group(changes):
+            return ShareGroup.restored(group_id, changes, self._settings.share())
+        return ConsumerGroup.restored(group_id, changes, self._settings.consumer())
 
     async def _resume(self, groups: Iterable[CoordinatedGroup]) -> None:
         """Start the sessions. A member that sent a request before its group's turn has started its own already."""

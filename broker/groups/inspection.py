@@ -15,6 +15,7 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from broker.groups.machine.consumer.group import ConsumerGroup
     from broker.groups.machine.consumer.membership import ConsumerGroupState
+    from broker.groups.machine.share.group import ShareGroup
 
 
 class GroupInspection:
@@ -23,7 +24,7 @@ class GroupInspection:
     def __init__(self, groups: HostedGroups) -> None:
         self._groups = groups
 
-    def groups(self) -> tuple[ErrorCode, list[Group | ConsumerGroup]]:
+    def groups(self) -> tuple[ErrorCode, list[Group | ConsumerGroup | ShareGroup]]:
         """Return all groups, to be read only, and COORDINATOR_LOAD_IN_PROGRESS if partitions are still being loaded.
 
         Raises KafkaError(COORDINATOR_NOT_AVAILABLE) when the broker stops.
@@ -33,7 +34,7 @@ class GroupInspection:
         machines = (group.machine for group in self._groups)
         return code, [machine for machine in machines if not machine.is_dead]
 
-    def group(self, group_id: str) -> Group | ConsumerGroup | None:
+    def group(self, group_id: str) -> Group | ConsumerGroup | ShareGroup | None:
         """Return a group, to be read only; None if it does not exist.
 
         Raises KafkaError if the group cannot be served here now (see `LedPartitions.require`).

@@ -19,6 +19,7 @@ from broker.loop.timer import TimerHandle
 
 if TYPE_CHECKING:
     from broker.groups.machine.consumer.group import ConsumerGroup
+    from broker.groups.machine.share.group import ShareGroup
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +63,7 @@ class OffsetsPartition(LedPartition):
 class CoordinatedGroup:
     """A group, its offsets, and the one timer that wakes it."""
 
-    machine: Group | ConsumerGroup
+    machine: Group | ConsumerGroup | ShareGroup
     offsets: GroupOffsets
     partition: OffsetsPartition
     last_logged: object = None
@@ -72,8 +73,8 @@ class CoordinatedGroup:
     timer: TimerHandle | None = None
     armed_ms: int = NEVER
 
-    def replace(self, machine: Group | ConsumerGroup) -> None:
-        """Continue as a group of the other protocol."""
+    def replace(self, machine: Group | ConsumerGroup | ShareGroup) -> None:
+        """Continue as a group of another protocol."""
         self.disarm()
         self.machine, self.timer, self.armed_ms, self.last_logged = machine, None, NEVER, None
 

@@ -44,7 +44,7 @@ from broker.loop.timer import Timer
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from broker.groups.machine.consumer.group import ConsumerGroup
+    from broker.groups.machine.consumer.membership import Membership
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -146,7 +146,7 @@ class GroupRunner:
         group.partition.take_order()
         self._append(group.partition, batch, finish)
 
-    def _settle_changes(self, group: CoordinatedGroup, machine: ConsumerGroup, reason: str) -> ErrorCode:
+    def _settle_changes(self, group: CoordinatedGroup, machine: Membership, reason: str) -> ErrorCode:
         """Append the changes of a group, and respond when all in-sync replicas have them and those before."""
         if machine.epoch != group.last_logged:
             logger.info("Group %s: epoch %d, %d members (%s)", machine.group_id, machine.epoch, len(machine.members),

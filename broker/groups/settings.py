@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.groups.machine.consumer.membership import ConsumerGroupSettings
 
 MINUTE_MS = 60_000
-CONSUMER_PROTOCOL = "consumer"
+CONSUMER_PROTOCOL, SHARE_PROTOCOL = "consumer", "share"
 
 
 @cache
@@ -32,6 +32,20 @@ def own_consumer_settings() -> ConsumerGroupSettings:
     from broker.groups.consumer_settings import consumer_group_settings  # on demand: no start waits for these modules
 
     return consumer_group_settings()
+
+
+@cache
+def own_share_settings() -> ConsumerGroupSettings:
+    """Return the defaults of share groups."""
+    from broker.groups.consumer_settings import share_group_settings  # on demand, as above
+
+    return share_group_settings()
+
+
+def _share_settings(config: BrokerConfig, timeouts: Callable[[str], Timeouts]) -> ConsumerGroupSettings:
+    from broker.groups.consumer_settings import share_group_settings  # on demand, as above
+
+    return share_group_settings(timeouts, config[rows.GROUP_SHARE_MAX_SIZE])
 
 
 def _consumer_settings(
@@ -49,7 +63,10 @@ class CoordinatorSettings:
     group: GroupSettings = field(default_factory=GroupSettings)
     consumer: Callable[[], ConsumerGroupSettings] = own_consumer_settings
     """Returns the settings of groups of the consumer protocol, made when the first one is there."""
+    share: Callable[[], ConsumerGroupSettings] = own_share_settings
+    """Returns the settings of share groups, made when the first one is there."""
     serves_consumer_protocol: bool = False
+    serves_share_groups: bool = False
     migration: str = "bidirectional"
     """Which conversions of groups are allowed, see `group.consumer.migration.policy`."""
     session_timeout_min_ms: int = 6000
@@ -67,14 +84,20 @@ class CoordinatorSettings:
         config: BrokerConfig,
         assignors: Callable[[], Mapping[str, Assignor]],
         timeouts: Callable[[str], Timeouts],
+        share_timeouts: Callable[[str], Timeouts],
     ) -> CoordinatorSettings:
-        """Return the settings of `config`; `timeouts` returns those of a group of the consumer protocol by its id."""
+        """Return the settings of `config`.
+
+        `timeouts` and `share_timeouts` return those of a group of the consumer protocol, and of a share group, by id.
+        """
         return cls(
             group=GroupSettings(
                 max_size=config[rows.GROUP_MAX_SIZE],
                 initial_rebalance_delay_ms=config[rows.GROUP_INITIAL_REBALANCE_DELAY_MS],
             ),
             consumer=cache(partial(_consumer_settings, config, assignors, timeouts)),
+            share=cache(partial(_share_settings, config, share_timeouts)),
+            serves_share_groups=SHARE_PROTOCOL in config.group_protocols,
             serves_consumer_protocol=CONSUMER_PROTOCOL in config.group_protocols,
             migration=config[rows.GROUP_CONSUMER_MIGRATION_POLICY],
             session_timeout_min_ms=config[rows.GROUP_MIN_SESSION_TIMEOUT_MS],

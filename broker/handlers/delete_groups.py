@@ -47,6 +47,6 @@ def failed(request: DeleteGroupsRequest, context: RequestContext, code: ErrorCod
 
 async def _delete(services: Needs, group_id: str) -> ErrorCode:
     try:
-        return await services.groups.removal.delete_group(group_id)
+        return await services.groups.delete(group_id)
     except KafkaError as error:
         return error.code

@@ -12,6 +12,7 @@ from base.pause import each
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.machine.consumer.group import ConsumerGroup
 from broker.groups.machine.group import Group
+from broker.groups.machine.share.group import ShareGroup
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
@@ -22,7 +23,7 @@ from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 API = Declaration(
     ApiKey.LIST_GROUPS,
@@ -56,11 +57,13 @@ async def handle(services: Needs, request: ListGroupsRequest, context: RequestCo
     return ListGroupsResponse(error_code=code, groups=listed)
 
 
-def _type(group: Group | ConsumerGroup) -> str:
+def _type(group: Group | ConsumerGroup | ShareGroup) -> str:
+    if isinstance(group, ShareGroup):
+        return SHARE
     return CONSUMER if isinstance(group, ConsumerGroup) else CLASSIC
 
 
-def _listed(group: Group | ConsumerGroup) -> ListedGroup:
+def _listed(group: Group | ConsumerGroup | ShareGroup) -> ListedGroup:
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",

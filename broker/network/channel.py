@@ -10,7 +10,7 @@ Invariant: the connection serves no request while `holds` is not 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -72,6 +72,7 @@ class Channel:
         "holds",
         "is_closed",
         "listener",
+        "on_closed",
         "principal",
         "request_count",
         "sasl",
@@ -112,6 +113,8 @@ class Channel:
         """The connection is gone; responses are complete when they would be sent."""
         self.completed: list[CompletedRequest] = []
         """Requests whose responses are complete and not handed to the socket yet, in order."""
+        self.on_closed: Sequence[Callable[[], None]] = ()
+        """What requests have begun that ends with the connection."""
         self.request_count = 0
         """Requests whose response was sent, or that expect none."""
         self.bound: dict[Any, Any] = {}
@@ -160,6 +163,8 @@ class Channel:
         """The connection is gone; what was not sent will not be."""
         self.is_closed = True
         self.sent(now_s)
+        for callback in self.on_closed:
+            callback()
 
     def sent(self, now_s: float, sending_since_s: float | None = None) -> None:
         """Every response in `completed` was handed to the socket; see `CompletedRequest.sent`."""

@@ -60,6 +60,7 @@ from protocol.errors import KafkaError
 from storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
+    from broker.share.parts import ShareParts
     from controller.leader_states import LeaderStates
 
 T = TypeVar("T")
@@ -106,6 +107,8 @@ class Services:
     delegation_tokens: DelegationTokens
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    share: Callable[[], ShareParts]
+    """Returns what serves share groups, made at the first call."""
     legacy_offsets: LegacyOffsets
     transactions: TransactionCoordinator
     verifier: TransactionVerifier

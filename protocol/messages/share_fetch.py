@@ -64,7 +64,7 @@ class PartitionData:
     acknowledge_error_code: int16 = 0
     acknowledge_error_message: string | None = None
     current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
-    records: records_ | None = None
+    records: records_ = b""
     acquired_records: list[AcquiredRecords] = []
 
 

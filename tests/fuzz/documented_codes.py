@@ -388,6 +388,49 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     "ConsumerGroupDescribe": {
         "": "GROUP_ID_NOT_FOUND",
     },
+    "ShareGroupHeartbeat": {
+        "": "GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID",  # only member epoch 0 joins
+        "group_id": "INVALID_REQUEST",
+        "member_id": "INVALID_REQUEST",
+        "member_epoch": "INVALID_REQUEST",
+        "rack_id": "INVALID_REQUEST",
+        "subscribed_topic_names": "INVALID_REQUEST",
+    },
+    "ShareGroupDescribe": {
+        "": "GROUP_ID_NOT_FOUND",
+    },
+    "ShareFetch": {
+        "": "SHARE_SESSION_NOT_FOUND",
+        "group_id": "INVALID_REQUEST",
+        "member_id": "INVALID_REQUEST",
+        "share_session_epoch": "INVALID_REQUEST",  # the first request acknowledges nothing
+        "topics.topic_id": "UNKNOWN_TOPIC_ID",
+        "topics.partitions.acknowledgement_batches": "INVALID_REQUEST",
+    },
+    "ShareAcknowledge": {
+        "": "SHARE_SESSION_NOT_FOUND",
+        "group_id": "INVALID_REQUEST",
+        "member_id": "INVALID_REQUEST",
+        "share_session_epoch": "INVALID_SHARE_SESSION_EPOCH",
+        "topics.topic_id": "UNKNOWN_TOPIC_ID",
+    },
+    "DescribeShareGroupOffsets": {
+        "": "GROUP_ID_NOT_FOUND",
+        "groups.group_id": "INVALID_GROUP_ID",
+        "groups.topics.topic_name": "UNKNOWN_TOPIC_OR_PARTITION",
+        "groups.topics.partitions": "UNKNOWN_TOPIC_OR_PARTITION",
+    },
+    "AlterShareGroupOffsets": {
+        "": "GROUP_ID_NOT_FOUND",
+        "group_id": "INVALID_GROUP_ID",
+        "topics.topic_name": "UNKNOWN_TOPIC_OR_PARTITION",
+        "topics.partitions.partition_index": "UNKNOWN_TOPIC_OR_PARTITION",
+        "topics.partitions.start_offset": "INVALID_REQUEST",
+    },
+    "DeleteShareGroupOffsets": {
+        "": "GROUP_ID_NOT_FOUND UNKNOWN_TOPIC_OR_PARTITION",  # the request before has deleted them
+        "group_id": "INVALID_GROUP_ID",
+    },
     "GetTelemetrySubscriptions": {
         "": "THROTTLING_QUOTA_EXCEEDED",
     },

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.handlers.request_context import CloseConnection
 from broker.loop.clock import SystemClock
 from broker.replica.delayed_fetch import LATER_MS_MAX
@@ -56,6 +57,7 @@ OF_CLIENTS = [api for api in SERVED if api.name not in OF_BROKERS]
 OVERRIDES = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
     "auto.create.topics.enable": "false",
     # The records are old, and on a busy machine all requests take longer than it takes to the first look for such.
     "log.retention.ms": "-1",
@@ -101,6 +103,7 @@ class Run:
     async def prepare(self) -> None:
         for topic in TOPIC, KEPT, READ_TOPIC:
             await self._broker.create_topic(topic)
+        await self._services.topics.ensure_internal(SHARE_GROUP_STATE_TOPIC)  # else a group begins to create it
         for topic in KEPT, READ_TOPIC:
             await self._broker.ask(self._request("Produce", 9, topic_data=_to_topic(topic)), 9)
         self._kept = await self._stored(KEPT)

@@ -329,6 +329,63 @@ def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
             "topic_partitions": [{"topic_id": known.topic_id, "partitions": [0]}],
         },
         "ConsumerGroupDescribe": {"group_ids": ["new"], "include_authorized_operations": False},
+        "ShareGroupHeartbeat": {
+            "group_id": "share",
+            "member_id": "member",
+            "member_epoch": 1,
+            "subscribed_topic_names": [TOPIC],
+        },
+        "ShareGroupDescribe": {"group_ids": ["share"], "include_authorized_operations": False},
+        "ShareFetch": {
+            "group_id": "share",
+            "member_id": "member",
+            "share_session_epoch": 1,
+            "max_wait_ms": 0,
+            "min_bytes": 1,
+            "max_bytes": 1000,
+            "max_records": 10,
+            "batch_size": 10,
+            "topics": [
+                {
+                    "topic_id": known.topic_id,
+                    "partitions": [
+                        {
+                            "partition_index": 0,
+                            "acknowledgement_batches": [
+                                {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
+                            ],
+                        }
+                    ],
+                }
+            ],
+            "forgotten_topics_data": [{"topic_id": known.topic_id, "partitions": [1]}],
+        },
+        "ShareAcknowledge": {
+            "group_id": "share",
+            "member_id": "member",
+            "share_session_epoch": 1,
+            "topics": [
+                {
+                    "topic_id": known.topic_id,
+                    "partitions": [
+                        {
+                            "partition_index": 0,
+                            "acknowledgement_batches": [
+                                {"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}
+                            ],
+                        }
+                    ],
+                }
+            ],
+        },
+        "DescribeShareGroupOffsets": {
+            "groups": [{"group_id": "share", "topics": [{"topic_name": TOPIC, "partitions": [0]}]}]
+        },
+        "AlterShareGroupOffsets": {
+            "group_id": "share",
+            "topics": [{"topic_name": TOPIC, "partitions": [{"partition_index": 0, "start_offset": 0}]}],
+        },
+        "DeleteShareGroupOffsets": {"group_id": "share", "topics": [{"topic_name": TOPIC}]},
         "GetTelemetrySubscriptions": {"client_instance_id": known.topic_id},
         "PushTelemetry": {
             "client_instance_id": known.topic_id,

@@ -9,12 +9,12 @@ Owns the scenarios, their checks and the commit of the result. Must not know how
 import argparse
 import csv
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from base.topic_partition import TopicPartition
+from config import durations
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -37,12 +37,6 @@ SCENARIOS = (
     "--to-latest",
     "--to-current",
     "--from-file",
-)
-
-_DURATION = re.compile(
-    r"(?P<sign>[+-]?)P(?:(?P<days>[+-]?\d+)D)?"
-    r"(?:T(?=.)(?:(?P<hours>[+-]?\d+)H)?(?:(?P<minutes>[+-]?\d+)M)?(?:(?P<seconds>[+-]?\d+(?:\.\d{1,9})?)S)?)?",
-    re.IGNORECASE,
 )
 
 Offsets = dict[TopicPartition, int]
@@ -222,15 +216,11 @@ def parse_datetime(text: str) -> datetime:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parse an ISO 8601 duration of days and smaller units, `PnDTnHnMnS`. Raises UsageError."""
-    match = _DURATION.fullmatch(text)
-    amounts = (
-        {name: float(value) for name, value in match.groupdict().items() if value and name != "sign"} if match else {}
-    )
-    if match is None or not amounts:
-        raise UsageError(f"Error parsing duration '{text}'; expected PnDTnHnMnS")
-    duration = timedelta(**amounts)
-    return -duration if match["sign"] == "-" else duration
+    """Parse an ISO 8601 duration. Raises UsageError."""
+    try:
+        return durations.parse_duration(text)
+    except ValueError:
+        raise UsageError(f"Error parsing duration '{text}'; expected PnDTnHnMnS") from None
 
 
 def _at_time(admin: AdminClient, partitions: Sequence[TopicPartition], moment: datetime) -> Offsets:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from struct import Struct, error
 
-CONSUMER_PROTOCOL_TYPE = "consumer"
+CONSUMER_PROTOCOL_TYPE, SHARE_PROTOCOL_TYPE = "consumer", "share"
 
 _HEAD = Struct(">hi")
 _LENGTH = Struct(">h")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.settings import CoordinatorSettings
@@ -151,6 +151,7 @@ class Surroundings:
             self.ensure_internal_topic,
             self.sliced_work,
             lambda: self.topics,
+            _no_share_groups,
         )
 
     async def ensure_internal_topic(self, name: str) -> None:
@@ -183,3 +184,7 @@ class Surroundings:
         """Run everything that can run now."""
         for _ in range(200):
             await asyncio.sleep(0)
+
+
+def _no_share_groups() -> NoReturn:
+    raise AssertionError("no test here has a share group")

@@ -952,11 +952,15 @@ def test_settings_come_from_the_configuration() -> None:
             "group.consumer.migration.policy": "upgrade",
         }
     )
-    changed = CoordinatorSettings.from_config(config, lambda: OWN_ASSIGNORS, GroupConfigs(config).timeouts)
+    changed = CoordinatorSettings.from_config(
+        config, lambda: OWN_ASSIGNORS, GroupConfigs(config).timeouts, GroupConfigs(config).share_timeouts
+    )
     assert changed.consumer().max_size == 9
     assert changed.consumer().timeouts("g") == Timeouts(50_000, 5_000)
     assert changed == CoordinatorSettings(
         consumer=changed.consumer,
+        share=changed.share,
+        serves_share_groups=True,
         serves_consumer_protocol=True,
         migration="upgrade",
         group=GroupSettings(max_size=7, initial_rebalance_delay_ms=0),

@@ -23,6 +23,7 @@ from tests.support.in_process_cluster import running_cluster
 GROUP = 32
 SET, DELETE = 0, 1
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+RESET = "share.auto.offset.reset"
 DEFAULT_CONFIG, GROUP_CONFIG = 5, 8
 
 
@@ -43,19 +44,37 @@ async def settings(broker: InProcessBroker, name: str) -> dict[str, tuple[str, i
     return {config.name: (config.value, config.config_source) for config in (await described(broker, name)).configs}
 
 
+async def of_consumers(broker: InProcessBroker, name: str) -> dict[str, tuple[str, int]]:
+    """Return the settings of groups of the consumer protocol."""
+    return {key: value for key, value in (await settings(broker, name)).items() if key.startswith("consumer.")}
+
+
 async def listed(broker: InProcessBroker) -> list[str]:
     resources = (await broker.ask(ListConfigResourcesRequest(resource_types=[GROUP]))).config_resources
     return [resource.resource_name for resource in resources]
 
 
 async def test_settings_of_a_group_are_changed_described_and_listed(served: InProcessBroker, name: str) -> None:
-    assert await settings(served, name) == {SESSION: ("45000", DEFAULT_CONFIG), INTERVAL: ("5000", DEFAULT_CONFIG)}
+    assert await of_consumers(served, name) == {SESSION: ("45000", DEFAULT_CONFIG), INTERVAL: ("5000", DEFAULT_CONFIG)}
     assert await change(served, name, (INTERVAL, SET, "6000")) == ("NONE", None)
-    assert await settings(served, name) == {SESSION: ("45000", DEFAULT_CONFIG), INTERVAL: ("6000", GROUP_CONFIG)}
+    assert await of_consumers(served, name) == {SESSION: ("45000", DEFAULT_CONFIG), INTERVAL: ("6000", GROUP_CONFIG)}
     assert name in await listed(served)
     assert await change(served, name, (INTERVAL, DELETE, "")) == ("NONE", None)
-    assert await settings(served, name) == {SESSION: ("45000", DEFAULT_CONFIG), INTERVAL: ("5000", DEFAULT_CONFIG)}
+    assert await of_consumers(served, name) == {SESSION: ("45000", DEFAULT_CONFIG), INTERVAL: ("5000", DEFAULT_CONFIG)}
     assert name not in await listed(served)
+
+
+async def test_settings_of_a_share_group_are_changed_and_described(served: InProcessBroker, name: str) -> None:
+    changes = {
+        RESET: "by_duration:PT1H",
+        "share.isolation.level": "read_committed",
+        "share.record.lock.duration.ms": "15000",
+        "share.heartbeat.interval.ms": "6000",
+        "share.session.timeout.ms": "50000",
+    }
+    assert await change(served, name, *((key, SET, value) for key, value in changes.items())) == ("NONE", None)
+    found = await settings(served, name)
+    assert {key: found[key] for key in changes} == {key: (value, GROUP_CONFIG) for key, value in changes.items()}
 
 
 async def test_members_learn_the_interval_of_their_group(served: InProcessBroker, name: str) -> None:
@@ -72,6 +91,31 @@ async def test_members_learn_the_interval_of_their_group(served: InProcessBroker
     ("changes", "code", "text"),
     [
         ([("x", SET, "1")], "INVALID_CONFIG", "Unknown group config name: x"),
+        (
+            [(RESET, SET, "none")],
+            "INVALID_CONFIG",
+            f"Invalid value none for configuration {RESET}: expected earliest, latest or",
+        ),
+        (
+            [(RESET, SET, "by_duration:1h")],
+            "INVALID_CONFIG",
+            f"Invalid value by_duration:1h for configuration {RESET}: '1h'",
+        ),
+        (
+            [(RESET, SET, "by_duration:-PT1H")],
+            "INVALID_CONFIG",
+            f"Invalid value by_duration:-PT1H for configuration {RESET}: e",
+        ),
+        (
+            [("share.isolation.level", SET, "serial")],
+            "INVALID_CONFIG",
+            "Invalid value serial for configuration",
+        ),
+        (
+            [("share.record.lock.duration.ms", SET, "14999")],
+            "INVALID_CONFIG",
+            "share.record.lock.duration.ms must be greater than or equal to group.share.min.record.lock.duration.ms",
+        ),
         (
             [(INTERVAL, SET, "4999")],
             "INVALID_CONFIG",

@@ -160,7 +160,7 @@ async def test_client_with_the_permissions_of_the_table_is_not_denied(
         cluster = Operation.CLUSTER_ACTION
     if key in (32, 33, 44):
         cluster = permissions.topic
-    if key == 20:
+    if key in (20, 76):
         grants.append((ResourceType.TOPIC, Operation.DESCRIBE))
     authorizer = broker.services.authorizer
     patterns = {}

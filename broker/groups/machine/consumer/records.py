@@ -1,7 +1,8 @@
-"""The records of `__consumer_offsets` that store groups of the consumer protocol (KIP-848).
+"""The records of `__consumer_offsets` that store groups of the consumer protocol (KIP-848), and share groups.
 
 Owns: their layouts, as Kafka 3.9 and 4.0 write them, with its names of fields, which `kafka-dump-log` prints. Must not
-know: what they mean to a group, or other records of the topic (`broker.groups.machine.records`). The format page is
+know: what they mean to a group, or other records of the topic (`broker.groups.machine.records`). The layouts of share
+groups are in `broker.groups.machine.share.records`. The format page is
 docs/formats/consumer-offsets.md.
 
 A group is the sum of the last values of its keys: its epoch, the topics as last seen, each member's subscription, what
@@ -11,6 +12,7 @@ each member is to have (target) and what it has (current).
 from struct import Struct as Layout
 from typing import Final, NamedTuple
 
+from broker.groups.machine.share.records import SHARE_LAYOUTS, ShareKey, ShareValue
 from protocol.codec import decode, encoder
 from protocol.errors import Malformed
 from protocol.schema import bytes_, int8, int32, int64, since, stored, string, struct, uuid
@@ -149,8 +151,17 @@ class RegexValue:
     timestamp: int64
 
 
-Key = GroupEpochKey | TopicsKey | SubscriptionKey | TargetEpochKey | TargetKey | CurrentKey | RegexKey
-Value = GroupEpochValue | TopicsValue | SubscriptionValue | TargetEpochValue | TargetValue | CurrentValue | RegexValue
+Key = GroupEpochKey | TopicsKey | SubscriptionKey | TargetEpochKey | TargetKey | CurrentKey | RegexKey | ShareKey
+Value = (
+    GroupEpochValue
+    | TopicsValue
+    | SubscriptionValue
+    | TargetEpochValue
+    | TargetValue
+    | CurrentValue
+    | RegexValue
+    | ShareValue
+)
 
 LAYOUTS: Final[dict[int, tuple[type[Key], type[Value]]]] = {
     3: (GroupEpochKey, GroupEpochValue),
@@ -159,6 +170,7 @@ LAYOUTS: Final[dict[int, tuple[type[Key], type[Value]]]] = {
     6: (TargetEpochKey, TargetEpochValue),
     7: (TargetKey, TargetValue),
     8: (CurrentKey, CurrentValue),
+    **SHARE_LAYOUTS,
     16: (RegexKey, RegexValue),
 }
 """The classes of key and value by the version of the key, which names the kind of a record."""

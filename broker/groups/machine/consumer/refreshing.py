@@ -69,8 +69,7 @@ class Refreshing(StoredGroup):
             if self.epoch == self.target_epoch:
                 return
             epoch, subscribers = self.epoch, self._subscribers()
-            counts = {topic.topic_id: topic.partition_count for topic in self.topics.values()}
-            targets = await self._assignor().assign(subscribers, counts, pause)
+            targets = await self._assignor().assign(subscribers, self._partition_counts(), pause)
             await self._put_targets(subscribers, targets, pause)
             if self._undo_count == undo_count:  # else some targets could not be stored
                 self._set_target_epoch(epoch)
@@ -127,6 +126,10 @@ class Refreshing(StoredGroup):
             if self.epoch == self.target_epoch:  # else the change of a member has raised it already
                 self._raise_epoch()
         self._seen = topics.stamp
+
+    def _partition_counts(self) -> dict[UUID, int]:
+        """Return how many partitions of each subscribed topic may be assigned."""
+        return {topic.topic_id: topic.partition_count for topic in self.topics.values()}
 
     def _subscribers(self) -> dict[str, Subscriber]:
         ids: dict[frozenset[str], frozenset[UUID]] = {}

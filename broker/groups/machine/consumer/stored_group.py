@@ -43,12 +43,22 @@ from broker.groups.machine.consumer.records import (
     Value,
 )
 from broker.groups.machine.consumer.topics import Topic
+from broker.groups.machine.share.records import ShareStatesKey
 
 _ORDER: Final[Mapping[type[Key], int]] = MappingProxyType(
     {
         kind: number
         for number, kind in enumerate(
-            (GroupEpochKey, TopicsKey, SubscriptionKey, RegexKey, TargetEpochKey, TargetKey, CurrentKey)
+            (
+                GroupEpochKey,
+                TopicsKey,
+                SubscriptionKey,
+                RegexKey,
+                TargetEpochKey,
+                TargetKey,
+                CurrentKey,
+                ShareStatesKey,
+            )
         )
     }
 )
@@ -171,6 +181,11 @@ class StoredGroup:
                 )
             case RegexKey():
                 return self.regexes.get(key.regular_expression)
+            case SubscriptionKey() | TargetKey() | CurrentKey():
+                return self._value_of_member(key)
+        return None
+
+    def _value_of_member(self, key: SubscriptionKey | TargetKey | CurrentKey) -> Value | None:
         member = self.members.get(key.member_id)
         if member is None:
             return None

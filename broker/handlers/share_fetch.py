@@ -1,0 +1,202 @@
+"""ShareFetch: a member of a share group says what became of records, and gets others (KIP-932).
+
+Owns the meaning of the request, what its client may read, and the layout of the response. `broker.share` delivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from broker.handlers import share_requests
+from broker.handlers.declaration import Declaration, Elements, Names, Permissions
+from broker.handlers.request_context import RequestContext
+from broker.handlers.share_requests import (
+    DONE,
+    Leaders,
+    Outcome,
+    acknowledged,
+    check_names,
+    close_session,
+    close_with,
+    located,
+)
+from broker.quotas.enforcement import EnforcedQuotas, Key
+from broker.security.acls import Operation
+from broker.share.machine.records import ShareKey
+from broker.share.machine.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
+from broker.share.share_fetch import AcquiredRecords as Acquisition
+from broker.share.share_fetch import ShareFetchTerms
+from broker.share.shared_partition import SharedPartition
+from config import broker_properties as properties
+from config.broker import BrokerConfig
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.share_fetch import (
+    AcquiredRecords,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+API = Declaration(
+    ApiKey.SHARE_FETCH,
+    permissions=Permissions(group=Operation.READ, topic=Operation.READ),
+    names=Names(group="group_id"),
+    elements=Elements.BULK,
+    applies_quota=True,
+)
+
+
+class Needs(share_requests.Needs, Protocol):
+    """The parts of the broker that this handler uses."""
+
+    config: BrokerConfig
+    enforced_quotas: EnforcedQuotas
+
+
+async def handle(services: Needs, request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
+    try:
+        session = _session(services, request, context)
+    except KafkaError as error:
+        return ShareFetchResponse(error_code=error.code, error_message=error.message)
+    parts = services.share()
+    given = [
+        (topic.topic_id, wanted.partition_index, wanted.acknowledgement_batches)
+        for topic in request.topics
+        for wanted in topic.partitions
+    ]
+    outcomes = await acknowledged(services, context, session, given)
+    results = {
+        (topic_id, number): outcome
+        for (topic_id, number, batches), outcome in zip(given, outcomes, strict=True)
+        if batches
+    }
+    response = _Response(services, context, results)
+    if request.share_session_epoch == FINAL_EPOCH:
+        close_session(parts, session)
+    else:
+        found = await _fetched(services, request, context, session, response)
+        if context.channel.is_closed:  # the session ended with the connection: nobody gets what was acquired since
+            for one in found:
+                parts.partitions.release(one.shared.key, session.member_id)
+        for one in found:
+            response.add_records(one)
+            # The others come first the next time.
+            place = one.shared.key.topic_id, one.shared.key.partition
+            if session.places.pop(place, 0) is None:
+                session.places[place] = None
+    terms = parts.partitions.terms(session.group_id)
+    return response.message(terms.limits.lock_duration_ms)
+
+
+def _session(services: Needs, request: ShareFetchRequest, context: RequestContext) -> ShareSession:
+    """Return the session of a request, with its partitions. Raises KafkaError."""
+    parts, epoch = services.share(), request.share_session_epoch
+    group_id, member_id = check_names(request.group_id, request.member_id)
+    named = [(topic.topic_id, wanted.partition_index) for topic in request.topics for wanted in topic.partitions]
+    if epoch == INITIAL_EPOCH:
+        if any(wanted.acknowledgement_batches for topic in request.topics for wanted in topic.partitions):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A first request acknowledges nothing.")
+        session, before = parts.sessions.open(group_id, member_id)
+        if before is not None:
+            for topic_id, number in before.places:
+                parts.partitions.release(ShareKey(group_id, topic_id, number), member_id)
+        close_with(context.channel, parts, session)
+    else:
+        session = parts.sessions.require(group_id, member_id, epoch)
+    if epoch != FINAL_EPOCH:
+        forgotten = [(topic.topic_id, number) for topic in request.forgotten_topics_data for number in topic.partitions]
+        session.update(named, forgotten)
+    return session
+
+
+async def _fetched(
+    services: Needs,
+    request: ShareFetchRequest,
+    context: RequestContext,
+    session: ShareSession,
+    response: _Response,
+) -> Sequence[Acquisition]:
+    """Return what the member gets; partitions that it cannot read go into the response."""
+    partitions: list[SharedPartition] = []
+    for topic_id, number in list(session.places):
+        await services.sliced_work.pause()
+        try:
+            partitions.append(await located(services, context, session.group_id, topic_id, number))
+        except KafkaError as error:
+            response.add_error((topic_id, number), Outcome(error.code, error.message))
+    has_news = response.has_news
+    bytes_max = min(request.max_bytes, services.config[properties.FETCH_MAX_BYTES])
+    quotas, user, client_id = services.enforced_quotas, context.principal.partition(":")[2], context.client_id or ""
+    if quotas.is_active:
+        allowed = quotas.window_max(user, client_id, Key.FETCH)
+        bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
+    terms = ShareFetchTerms(
+        session.member_id,
+        0 if has_news else request.max_wait_ms,
+        min(request.min_bytes, bytes_max),
+        bytes_max,
+        request.max_records,
+    )
+    found = await services.share().fetches.fetch(partitions, terms, context)
+    if quotas.is_active and found:
+        size = sum(len(one.records) for one in found)
+        context.mute_ms = max(context.mute_ms, quotas.record(user, client_id, Key.FETCH, size))
+    return found
+
+
+class _Response:
+    """The response as it grows."""
+
+    def __init__(self, services: Needs, context: RequestContext, acknowledged: dict[Place, Outcome]) -> None:
+        self._leaders = Leaders(services, context)
+        self._partitions: dict[Place, PartitionData] = {}
+        for place, (code, message) in acknowledged.items():
+            data = self._data(place)
+            data.acknowledge_error_code, data.acknowledge_error_message = code, message
+            data.current_leader = self._leaders.of(*place, code)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to send before records are there."""
+        return bool(self._partitions)
+
+    def add_error(self, place: Place, outcome: Outcome) -> None:
+        data = self._data(place)
+        data.error_code, data.error_message = outcome
+        data.current_leader = self._leaders.of(*place, outcome.code)
+
+    def add_records(self, found: Acquisition) -> None:
+        place = found.shared.key.topic_id, found.shared.key.partition
+        if found.error_code:
+            self.add_error(place, DONE._replace(code=found.error_code))
+            return
+        data = self._data(place)
+        data.records = found.records
+        data.acquired_records = [
+            AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+            for first, last, count in found.acquired
+        ]
+
+    def message(self, lock_duration_ms: int) -> ShareFetchResponse:
+        topics: dict[UUID, list[PartitionData]] = {}
+        for (topic_id, _), data in self._partitions.items():
+            topics.setdefault(topic_id, []).append(data)
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=lock_duration_ms,
+            responses=[
+                ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in topics.items()
+            ],
+            node_endpoints=self._leaders.nodes(),
+        )
+
+    def _data(self, place: Place) -> PartitionData:
+        data = self._partitions.get(place)
+        if data is None:
+            # Empty records, not null: librdkafka may reject null records.
+            data = self._partitions[place] = PartitionData(partition_index=place[1], records=b"")
+        return data

@@ -1,0 +1,149 @@
+"""What ShareFetch and ShareAcknowledge have in common: sessions, acknowledgements and the leaders of errors.
+
+Owns: the steps that both take for each partition. Must not know: the layouts of their messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from broker.cluster.metadata_cache import MetadataCache
+from broker.handlers import leader_hints
+from broker.handlers.leader_hints import LeaderHint, leader_hint
+from broker.handlers.request_context import RequestContext
+from broker.loop.slices import SlicedWork
+from broker.network.channel import Channel
+from broker.replica.manager import ReplicaManager
+from broker.security.acls import Operation, ResourceType
+from broker.security.authorizer import Authorizer
+from broker.share.machine.deliveries import Acknowledgement
+from broker.share.machine.records import ShareKey
+from broker.share.machine.sessions import ShareSession
+from broker.share.parts import ShareParts
+from broker.share.shared_partition import SharedPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
+
+LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+T = TypeVar("T")
+
+
+class Needs(leader_hints.Needs, Protocol):
+    """The parts of the broker that both handlers use."""
+
+    authorizer: Authorizer
+    metadata_cache: MetadataCache
+    replica_manager: ReplicaManager
+    share: Callable[[], ShareParts]
+    sliced_work: SlicedWork
+
+    def why_not_hosted(self, topic: str, partition: int) -> KafkaError: ...
+
+
+class Outcome(NamedTuple):
+    """The result for one partition."""
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+DONE = Outcome()
+
+
+def check_names(group_id: str | None, member_id: str | None) -> tuple[str, str]:
+    """Return group and member of a request. Raises KafkaError: INVALID_REQUEST."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+    if not member_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
+    return group_id, member_id
+
+
+def close_with(channel: Channel, parts: ShareParts, session: ShareSession) -> None:
+    """Let a session end with the connection of its member."""
+    channel.on_closed = (*channel.on_closed, partial(close_session, parts, session))
+
+
+def close_session(parts: ShareParts, session: ShareSession) -> None:
+    """End a session; what its member has acquired is available again."""
+    if parts.sessions.close(session):
+        for topic_id, number in session.places:
+            parts.partitions.release(ShareKey(session.group_id, topic_id, number), session.member_id)
+
+
+async def located(
+    services: Needs, context: RequestContext, group_id: str, topic_id: UUID, number: int
+) -> SharedPartition:
+    """Return a partition that the client may read. Raises KafkaError."""
+    name = services.metadata_cache.name_of(topic_id) or services.replica_manager.topic_of(topic_id)
+    if name is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not services.authorizer.allows(context, Operation.READ, ResourceType.TOPIC, name):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if services.replica_manager.find(name, number) is None:
+        raise services.why_not_hosted(name, number)
+    return await services.share().partitions.find(group_id, name, topic_id, number)
+
+
+async def acknowledged(
+    services: Needs,
+    context: RequestContext,
+    session: ShareSession,
+    given: Sequence[tuple[UUID, int, Sequence[AcknowledgementBatch]]],
+) -> list[Outcome]:
+    """Apply the acknowledgements of each partition, and return the outcomes once all are stored."""
+    partitions = services.share().partitions
+    begun: list[Outcome | Awaitable[None]] = []
+    for topic_id, number, batches in given:
+        await services.sliced_work.pause()
+        if not batches:
+            begun.append(DONE)
+            continue
+        try:
+            shared = await located(services, context, session.group_id, topic_id, number)
+            begun.append(partitions.acknowledge(shared, session.member_id, [_acknowledgement(one) for one in batches]))
+        except KafkaError as error:
+            begun.append(Outcome(error.code, error.message))
+    return [outcome if isinstance(outcome, Outcome) else await _ended(outcome) for outcome in begun]
+
+
+async def _ended(stored: Awaitable[None]) -> Outcome:
+    try:
+        await stored
+    except KafkaError as error:
+        return Outcome(error.code, error.message)
+    return DONE
+
+
+def _acknowledgement(batch: AcknowledgementBatch) -> Acknowledgement:
+    return Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+
+
+class Leaders:
+    """The leaders that the response to one request names (KIP-951)."""
+
+    def __init__(self, services: Needs, context: RequestContext) -> None:
+        self._services = services
+        self._listener = context.listener
+        self._nodes: dict[int, NodeEndpoint] = {}
+
+    def of(self, topic_id: UUID, number: int, code: ErrorCode) -> LeaderIdAndEpoch:
+        """Return the leader that an error calls for; nobody for other errors."""
+        name = self._services.metadata_cache.name_of(topic_id) if code in LEADER_ERRORS else None
+        if name is None:
+            return LeaderIdAndEpoch()
+        hint: LeaderHint = leader_hint(self._services, name, number, self._listener)
+        if hint.node is not None:
+            host, port = hint.node.endpoints[self._listener]
+            self._nodes[hint.leader_id] = NodeEndpoint(
+                node_id=hint.leader_id, host=host, port=port, rack=hint.node.rack
+            )
+        return LeaderIdAndEpoch(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+
+    def nodes(self) -> list[NodeEndpoint]:
+        """Return the addresses of the leaders that were named."""
+        return list(self._nodes.values())

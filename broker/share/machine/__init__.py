@@ -1,0 +1,1 @@
+"""Pure machines of share groups: events and the time go in, decisions come out."""

@@ -1,0 +1,124 @@
+"""The records of `__share_group_state`: how far a share group is in a partition (KIP-932).
+
+Owns: their layouts, as Kafka 4.1 writes them, with its names of fields, which `kafka-dump-log` prints. Must not know:
+what they mean to the group, or batches. The format page is docs/formats/share-group-state.md.
+
+A key is an int16 that names the kind of a record, then group, topic id and partition. A snapshot is the whole state; an
+update has what has changed since. This broker writes snapshots alone, so that the topic can be compacted, and reads
+both.
+"""
+
+from struct import Struct as Layout
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from protocol.codec import decode, encoder
+from protocol.errors import Malformed
+from protocol.schema import int8, int16, int32, int64, stored, string, struct, uuid
+
+_VERSION = Layout(">h")
+SNAPSHOT, UPDATE = 0, 1
+VALUE_VERSION: Final = 0
+
+
+class ShareKey(NamedTuple):
+    """One partition of one share group."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+
+@stored(versions=range(1), flexible=None)
+class ShareSnapshotKey:
+    group_id: string
+    topic_id: uuid
+    partition: int32
+
+
+@struct
+class StoredBatch:
+    """Consecutive records in the same state."""
+
+    first_offset: int64
+    last_offset: int64
+    delivery_state: int8
+    delivery_count: int16
+
+
+@stored(versions=range(1), flexible=0)
+class ShareSnapshotValue:
+    snapshot_epoch: int32
+    state_epoch: int32
+    leader_epoch: int32
+    start_offset: int64  # -1: not known yet
+    create_timestamp: int64
+    write_timestamp: int64
+    state_batches: list[StoredBatch]
+
+
+@stored(versions=range(1, 2), flexible=None)
+class ShareUpdateKey:
+    group_id: string
+    topic_id: uuid
+    partition: int32
+
+
+@stored(versions=range(1), flexible=0)
+class ShareUpdateValue:
+    snapshot_epoch: int32
+    leader_epoch: int32
+    start_offset: int64  # -1: as before
+    state_batches: list[StoredBatch]
+
+
+def snapshot_key(key: ShareKey) -> bytes:
+    """Return the key of a partition's snapshots."""
+    return _encode(ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), SNAPSHOT)
+
+
+def snapshot_value(value: ShareSnapshotValue) -> bytes:
+    return _encode(value, VALUE_VERSION)
+
+
+def read_key(data: bytes) -> tuple[ShareKey, int] | None:
+    """Return which partition a record is of, and its kind; None for a kind that is not known. Raises Malformed."""
+    kind = _version(data)
+    if kind not in (SNAPSHOT, UPDATE):
+        return None
+    if kind == SNAPSHOT:
+        snapshot = decode(ShareSnapshotKey, kind, data, _VERSION.size)
+        return ShareKey(snapshot.group_id, snapshot.topic_id, snapshot.partition), kind
+    update = decode(ShareUpdateKey, kind, data, _VERSION.size)
+    return ShareKey(update.group_id, update.topic_id, update.partition), kind
+
+
+def read_snapshot(data: bytes) -> ShareSnapshotValue:
+    """Decode a snapshot. Raises Malformed, also for an unknown version."""
+    _require_version(data)
+    return decode(ShareSnapshotValue, VALUE_VERSION, data, _VERSION.size)
+
+
+def read_update(data: bytes) -> ShareUpdateValue:
+    """Decode an update. Raises Malformed, also for an unknown version."""
+    _require_version(data)
+    return decode(ShareUpdateValue, VALUE_VERSION, data, _VERSION.size)
+
+
+def _version(data: bytes) -> int:
+    if len(data) < _VERSION.size:
+        raise Malformed(f"record of {len(data)} bytes, expected at least 2 for its version")
+    (version,) = _VERSION.unpack_from(data)
+    return int(version)
+
+
+def _require_version(data: bytes) -> None:
+    version = _version(data)
+    if version != VALUE_VERSION:
+        raise Malformed(f"value of version {version}, expected {VALUE_VERSION}")
+
+
+def _encode(part: ShareSnapshotKey | ShareSnapshotValue, version: int) -> bytes:
+    out: list[bytes | bytearray | memoryview] = []
+    encoder(type(part), 0)(part, out)
+    return b"".join((_VERSION.pack(version), *out))

@@ -1,0 +1,19 @@
+"""What serves share groups on one broker, but for the groups themselves."""
+
+from __future__ import annotations
+
+from base.dataclass import dataclass
+from broker.share.machine.sessions import ShareSessions
+from broker.share.share_fetch import ShareFetchService
+from broker.share.shared_partition import SharedPartitions
+from broker.share.states import ShareStates
+
+
+@dataclass(frozen=True, slots=True)
+class ShareParts:
+    """The parts, which are made when the first share group is there."""
+
+    states: ShareStates
+    partitions: SharedPartitions
+    sessions: ShareSessions
+    fetches: ShareFetchService
