@@ -453,7 +453,8 @@ def _elements(field: Field, version: int, count_max: int, *, is_distinct: bool) 
         if is_distinct:
             return [f"{number:x}" for number in range(count(7))]
         if field.wire.letter:
-            return list(range(count(struct.calcsize(field.wire.letter))))
+            size = struct.calcsize(field.wire.letter)
+            return [number % (1 << (8 * size - 1)) for number in range(count(size))]
         return [_smallest_value(field)] * count(16 if field.wire.name == "uuid" else 2)
     size = size_min(field.struct, version, is_flexible=True)
     if not is_distinct:

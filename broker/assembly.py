@@ -7,7 +7,7 @@ that in order.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
@@ -31,6 +31,7 @@ from broker.requests.services import Services
 from broker.settings.assembly import Reconfiguration, config_changes, permissions, quotas
 from broker.settings.component_settings import controller_settings
 from broker.settings.policies import Policies
+from broker.share.on_demand import ShareOnDemand
 from broker.telemetry.client_instances import ClientInstances
 from broker.transactions.assembly import Transactions, coordinate_transactions
 from broker.transactions.markers import Marker
@@ -186,15 +187,15 @@ def _share_parts(
     topics: TopicAdministration,
     beside: Surroundings,
     configs: GroupConfigs,
-) -> Callable[[], ShareParts]:
-    """Return what returns the parts of share groups, made when a request or a partition first needs them."""
+) -> ShareOnDemand:
+    """Return the parts of share groups, made when a request or a partition first needs them."""
 
-    @cache
-    def parts() -> ShareParts:
+    def make() -> ShareParts:
         from broker.share.assembly import serve_share_groups  # few brokers have share groups
 
         return serve_share_groups(on, view, replicas, topics, beside.unsent_responses, configs.share_terms)
 
+    parts = ShareOnDemand(make)
     replicas.assigned.on_leadership(
         SHARE_GROUP_STATE_TOPIC,
         gained=lambda led: parts().states.partitions.become_leader(led.partition, led.leader_epoch),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker.cluster.metadata_cache import MetadataCache
     from broker.groups.machine.consumer.assignors import Assignor
     from broker.groups.machine.consumer.topics import Topics
-    from broker.share.parts import ShareParts
+    from broker.share.on_demand import ShareOnDemand
 
 
 def coordinate_groups(
@@ -29,7 +29,7 @@ def coordinate_groups(
     topics: TopicAdministration,
     assignors: Callable[[], Mapping[str, Assignor]],
     configs: GroupConfigs,
-    share_parts: Callable[[], ShareParts],
+    share_parts: ShareOnDemand,
 ) -> GroupCoordinator:
     """Return the coordinator, which follows the leadership of its partitions."""
     log = ReplicatedLog(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from broker.groups.consumer_protocol import ConsumerProtocol
     from broker.groups.machine.consumer.topics import Topics
     from broker.groups.share_protocol import ShareProtocol
-    from broker.share.parts import ShareParts
+    from broker.share.on_demand import ShareOnDemand
 
 
 class GroupCoordinator:
@@ -53,11 +53,11 @@ class GroupCoordinator:
         ensure_internal_topic: Callable[[str], Awaitable[None]],
         sliced_work: SlicedWork,
         topics: Callable[[], Topics],
-        share_parts: Callable[[], ShareParts],
+        share_parts: ShareOnDemand,
     ) -> None:
         """`ensure_internal_topic(name)` creates the topic unless it exists, and raises KafkaError if it cannot.
 
-        `share_parts()` returns where the progress of share groups is kept, made when the first one is there.
+        `share_parts()` returns where the progress of share groups is kept.
         """
         self.settings = settings
         self.runner = GroupRunner(settings, log, timer, clock, self._follow_up)
@@ -108,6 +108,7 @@ class GroupCoordinator:
         """Stop serving: requests that wait get NOT_COORDINATOR, so that clients look for another coordinator."""
         protocols = [each for each in (self._consumers, self._shares) if each is not None]
         cancelled = [*self.removal.stop(), *(future for each in protocols for future in each.stop())]
+        cancelled += await self._share_parts.stop()
         await self.partitions.stop()
         await ended(cancelled)
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from base.pause import Pause
+from base.pause import Pause, through
 from broker.coordination.background import BackgroundTasks, Unfinished
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
@@ -170,18 +170,17 @@ class ShareProtocol:
         group, machine = self._require(group_id, must_be_empty=True)
         topics, codes = self._topics(), dict[tuple[str, int], ErrorCode]()
         missing = {}
-        for name, _ in offsets:
+        async for name, _ in through(offsets, self._pause):
             found = topics.find(name)
             if found is not None and len(_numbers(machine, found.topic_id)) < found.partition_count:
                 missing[name] = found.topic_id, found.partition_count
         await self._begin_states(group, machine, missing)
-        for (name, number), offset in offsets.items():
+        async for (name, number), offset in through(offsets.items(), self._pause):
             found = topics.find(name)
             if found is None or not 0 <= number < found.partition_count:
                 codes[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             codes[name, number] = await self._move(ShareKey(group_id, found.topic_id, number), offset)
-            await self._pause()
         return codes
 
     async def _move(self, key: ShareKey, offset: int) -> ErrorCode:
@@ -198,7 +197,7 @@ class ShareProtocol:
         group, machine = self._require(group_id, must_be_empty=True)
         ids = {each.topic_name: topic_id for topic_id, each in machine.initialized.items()}
         codes = {}
-        for name in topics:
+        async for name in through(topics, self._pause):
             codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if name in ids:
                 try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
+from base.pause import through
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from protocol.api_key import ApiKey
@@ -35,25 +37,29 @@ class Needs(Protocol):
     authorizer: Authorizer
     groups: GroupCoordinator
     metadata_cache: MetadataCache
+    sliced_work: SlicedWork
 
 
 async def handle(
     services: Needs, request: DeleteShareGroupOffsetsRequest, context: RequestContext
 ) -> DeleteShareGroupOffsetsResponse:
-    names = [topic.topic_name for topic in request.topics]
-    allowed = [name for name in names if services.authorizer.allows(context, Operation.READ, ResourceType.TOPIC, name)]
+    pause, authorizer = services.sliced_work.pause, services.authorizer
+    allowed: dict[str, None] = {}
+    async for topic in through(request.topics, pause):
+        if authorizer.allows(context, Operation.READ, ResourceType.TOPIC, topic.topic_name):
+            allowed[topic.topic_name] = None
     try:
-        codes = await services.groups.shares.forget(request.group_id, dict.fromkeys(allowed))
+        codes = await services.groups.shares.forget(request.group_id, allowed)
     except KafkaError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
     return DeleteShareGroupOffsetsResponse(
         responses=[
             TopicResult(
-                topic_name=name,
-                topic_id=_id_of(services, name),
-                error_code=codes.get(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+                topic_name=topic.topic_name,
+                topic_id=_id_of(services, topic.topic_name),
+                error_code=codes.get(topic.topic_name, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
             )
-            for name in names
+            async for topic in through(request.topics, pause)
         ]
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
+from base.pause import through
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
@@ -45,7 +46,10 @@ async def handle(
     services: Needs, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
     return DescribeShareGroupOffsetsResponse(
-        groups=[await _described(services, context, wanted) for wanted in request.groups]
+        groups=[
+            await _described(services, context, wanted)
+            async for wanted in through(request.groups, services.sliced_work.pause)
+        ]
     )
 
 
@@ -58,20 +62,21 @@ def failed(
 
 
 async def _described(services: Needs, context: RequestContext, wanted: RequestedGroup) -> DescribedGroup:
-    shares, group_id = services.groups.shares, wanted.group_id
+    shares, group_id, pause = services.groups.shares, wanted.group_id, services.sliced_work.pause
     try:
         known = shares.known_partitions(group_id)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
-    asked = known if wanted.topics is None else {topic.topic_name: topic.partitions for topic in wanted.topics}
+    asked = (
+        known.items() if wanted.topics is None else ((topic.topic_name, topic.partitions) for topic in wanted.topics)
+    )
     topics = []
-    for name, numbers in asked.items():
+    async for name, numbers in through(asked, pause):
         may_see = services.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         if not may_see and wanted.topics is None:
             continue
         topic = DescribedTopic(topic_name=name, topic_id=_id_of(services, name), partitions=[])
-        for number in numbers:
-            await services.sliced_work.pause()
+        async for number in through(numbers, pause):
             if not may_see:
                 described = DescribedPartition(partition_index=number, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             else:

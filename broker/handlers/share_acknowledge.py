@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
+from base.pause import through
 from broker.handlers import share_requests
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
-from broker.handlers.share_requests import Leaders, acknowledged, check_names, close_session
+from broker.handlers.share_requests import Leaders, acknowledged, check_names, close_session, given_by
 from broker.security.acls import Operation
 from broker.share.machine.sessions import FINAL_EPOCH
 from protocol.api_key import ApiKey
@@ -41,17 +42,14 @@ async def handle(
         session = services.share().sessions.require(group_id, member_id, request.share_session_epoch)
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
-    given = [
-        (topic.topic_id, wanted.partition_index, wanted.acknowledgement_batches)
-        for topic in request.topics
-        for wanted in topic.partitions
-    ]
+    pause = services.sliced_work.pause
+    given = await given_by(request.topics, pause)
     outcomes = await acknowledged(services, context, session, given)
     if request.share_session_epoch == FINAL_EPOCH:
         close_session(services.share(), session)
     leaders, topics = Leaders(services, context), dict[UUID, list[PartitionData]]()
     for (topic_id, number, _), (code, message) in zip(given, outcomes, strict=True):
-        await services.sliced_work.pause()
+        await pause()
         topics.setdefault(topic_id, []).append(
             PartitionData(
                 partition_index=number,
@@ -63,7 +61,7 @@ async def handle(
     return ShareAcknowledgeResponse(
         responses=[
             ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in topics.items()
+            async for topic_id, partitions in through(topics.items(), pause)
         ],
         node_endpoints=leaders.nodes(),
     )

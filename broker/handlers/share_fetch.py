@@ -9,22 +9,25 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from base.pause import Pause, through
 from broker.handlers import share_requests
 from broker.handlers.declaration import Declaration, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.share_requests import (
     DONE,
+    Given,
     Leaders,
     Outcome,
     acknowledged,
     check_names,
     close_session,
     close_with,
+    given_by,
     located,
+    release,
 )
 from broker.quotas.enforcement import EnforcedQuotas, Key
 from broker.security.acls import Operation
-from broker.share.machine.records import ShareKey
 from broker.share.machine.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
 from broker.share.share_fetch import AcquiredRecords as Acquisition
 from broker.share.share_fetch import ShareFetchTerms
@@ -58,58 +61,53 @@ class Needs(share_requests.Needs, Protocol):
 
 
 async def handle(services: Needs, request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
+    parts, pause = services.share(), services.sliced_work.pause
+    given = await given_by(request.topics, pause)
     try:
-        session = _session(services, request, context)
+        session = await _session(services, request, context, given)
     except KafkaError as error:
         return ShareFetchResponse(error_code=error.code, error_message=error.message)
-    parts = services.share()
-    given = [
-        (topic.topic_id, wanted.partition_index, wanted.acknowledgement_batches)
-        for topic in request.topics
-        for wanted in topic.partitions
-    ]
     outcomes = await acknowledged(services, context, session, given)
-    results = {
-        (topic_id, number): outcome
-        for (topic_id, number, batches), outcome in zip(given, outcomes, strict=True)
-        if batches
-    }
-    response = _Response(services, context, results)
+    response = _Response(services, context)
+    for (topic_id, number, batches), outcome in zip(given, outcomes, strict=True):
+        if batches:
+            response.add_acknowledged((topic_id, number), outcome)
+        await pause()
     if request.share_session_epoch == FINAL_EPOCH:
         close_session(parts, session)
     else:
         found = await _fetched(services, request, context, session, response)
         if context.channel.is_closed:  # the session ended with the connection: nobody gets what was acquired since
-            for one in found:
-                parts.partitions.release(one.shared.key, session.member_id)
+            release(parts, session)
         for one in found:
             response.add_records(one)
-            # The others come first the next time.
-            place = one.shared.key.topic_id, one.shared.key.partition
-            if session.places.pop(place, 0) is None:
-                session.places[place] = None
-    terms = parts.partitions.terms(session.group_id)
-    return response.message(terms.limits.lock_duration_ms)
+            session.postpone((one.shared.key.topic_id, one.shared.key.partition))
+    return await response.message(parts.partitions.terms(session.group_id).limits.lock_duration_ms, pause)
 
 
-def _session(services: Needs, request: ShareFetchRequest, context: RequestContext) -> ShareSession:
+async def _session(
+    services: Needs, request: ShareFetchRequest, context: RequestContext, given: Sequence[Given]
+) -> ShareSession:
     """Return the session of a request, with its partitions. Raises KafkaError."""
-    parts, epoch = services.share(), request.share_session_epoch
+    parts, pause, epoch = services.share(), services.sliced_work.pause, request.share_session_epoch
     group_id, member_id = check_names(request.group_id, request.member_id)
-    named = [(topic.topic_id, wanted.partition_index) for topic in request.topics for wanted in topic.partitions]
     if epoch == INITIAL_EPOCH:
-        if any(wanted.acknowledgement_batches for topic in request.topics for wanted in topic.partitions):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "A first request acknowledges nothing.")
+        async for _, _, batches in through(given, pause):
+            if batches:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "A first request acknowledges nothing.")
         session, before = parts.sessions.open(group_id, member_id)
         if before is not None:
-            for topic_id, number in before.places:
-                parts.partitions.release(ShareKey(group_id, topic_id, number), member_id)
+            release(parts, before)
         close_with(context.channel, parts, session)
     else:
         session = parts.sessions.require(group_id, member_id, epoch)
     if epoch != FINAL_EPOCH:
-        forgotten = [(topic.topic_id, number) for topic in request.forgotten_topics_data for number in topic.partitions]
-        session.update(named, forgotten)
+        async for topic_id, number, _ in through(given, pause):
+            session.add((topic_id, number))
+        for topic in request.forgotten_topics_data:
+            async for number in through(topic.partitions, pause):
+                session.forget((topic.topic_id, number))
+            await pause()
     return session
 
 
@@ -151,13 +149,14 @@ async def _fetched(
 class _Response:
     """The response as it grows."""
 
-    def __init__(self, services: Needs, context: RequestContext, acknowledged: dict[Place, Outcome]) -> None:
+    def __init__(self, services: Needs, context: RequestContext) -> None:
         self._leaders = Leaders(services, context)
         self._partitions: dict[Place, PartitionData] = {}
-        for place, (code, message) in acknowledged.items():
-            data = self._data(place)
-            data.acknowledge_error_code, data.acknowledge_error_message = code, message
-            data.current_leader = self._leaders.of(*place, code)
+
+    def add_acknowledged(self, place: Place, outcome: Outcome) -> None:
+        data = self._data(place)
+        data.acknowledge_error_code, data.acknowledge_error_message = outcome
+        data.current_leader = self._leaders.of(*place, outcome.code)
 
     @property
     def has_news(self) -> bool:
@@ -181,15 +180,15 @@ class _Response:
             for first, last, count in found.acquired
         ]
 
-    def message(self, lock_duration_ms: int) -> ShareFetchResponse:
+    async def message(self, lock_duration_ms: int, pause: Pause) -> ShareFetchResponse:
         topics: dict[UUID, list[PartitionData]] = {}
-        for (topic_id, _), data in self._partitions.items():
+        async for (topic_id, _), data in through(self._partitions.items(), pause):
             topics.setdefault(topic_id, []).append(data)
         return ShareFetchResponse(
             acquisition_lock_timeout_ms=lock_duration_ms,
             responses=[
                 ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in topics.items()
+                async for topic_id, partitions in through(topics.items(), pause)
             ],
             node_endpoints=self._leaders.nodes(),
         )

@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
+from base.pause import Pause, through
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import leader_hints
 from broker.handlers.leader_hints import LeaderHint, leader_hint
@@ -65,14 +66,48 @@ def check_names(group_id: str | None, member_id: str | None) -> tuple[str, str]:
 
 def close_with(channel: Channel, parts: ShareParts, session: ShareSession) -> None:
     """Let a session end with the connection of its member."""
-    channel.on_closed = (*channel.on_closed, partial(close_session, parts, session))
+    channel.when_closed(partial(close_session, parts, session))
 
 
 def close_session(parts: ShareParts, session: ShareSession) -> None:
     """End a session; what its member has acquired is available again."""
     if parts.sessions.close(session):
-        for topic_id, number in session.places:
-            parts.partitions.release(ShareKey(session.group_id, topic_id, number), session.member_id)
+        release(parts, session)
+
+
+def release(parts: ShareParts, session: ShareSession) -> None:
+    """Take from the member of a session what it has acquired."""
+    keys = (ShareKey(session.group_id, topic_id, number) for topic_id, number in session.places)
+    parts.partitions.release(keys, session.member_id)
+
+
+class Asking(Protocol):
+    """A partition in a request, with what its member says of records."""
+
+    partition_index: int
+    acknowledgement_batches: list[AcknowledgementBatch]
+
+
+class AskingTopic(Protocol):
+    """A topic in a request."""
+
+    topic_id: UUID
+
+    @property
+    def partitions(self) -> Sequence[Asking]: ...
+
+
+Given = tuple[UUID, int, Sequence[AcknowledgementBatch]]
+"""Topic id and number of a partition, and what a member says of its records."""
+
+
+async def given_by(topics: Sequence[AskingTopic], pause: Pause) -> list[Given]:
+    """Return the partitions of a request."""
+    return [
+        (topic.topic_id, wanted.partition_index, wanted.acknowledgement_batches)
+        async for topic in through(topics, pause)
+        async for wanted in through(topic.partitions, pause)
+    ]
 
 
 async def located(
@@ -93,7 +128,7 @@ async def acknowledged(
     services: Needs,
     context: RequestContext,
     session: ShareSession,
-    given: Sequence[tuple[UUID, int, Sequence[AcknowledgementBatch]]],
+    given: Sequence[Given],
 ) -> list[Outcome]:
     """Apply the acknowledgements of each partition, and return the outcomes once all are stored."""
     partitions = services.share().partitions
@@ -105,10 +140,14 @@ async def acknowledged(
             continue
         try:
             shared = await located(services, context, session.group_id, topic_id, number)
-            begun.append(partitions.acknowledge(shared, session.member_id, [_acknowledgement(one) for one in batches]))
+            said = [_acknowledgement(one) async for one in through(batches, services.sliced_work.pause)]
+            begun.append(partitions.acknowledge(shared, session.member_id, said))
         except KafkaError as error:
             begun.append(Outcome(error.code, error.message))
-    return [outcome if isinstance(outcome, Outcome) else await _ended(outcome) for outcome in begun]
+    return [
+        outcome if isinstance(outcome, Outcome) else await _ended(outcome)
+        async for outcome in through(begun, services.sliced_work.pause)
+    ]
 
 
 async def _ended(stored: Awaitable[None]) -> Outcome:

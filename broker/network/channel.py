@@ -63,6 +63,7 @@ class Channel:
 
     __slots__ = (
         "_on_authenticated",
+        "_on_closed",
         "_principal_builder",
         "authentication",
         "bound",
@@ -72,7 +73,6 @@ class Channel:
         "holds",
         "is_closed",
         "listener",
-        "on_closed",
         "principal",
         "request_count",
         "sasl",
@@ -113,8 +113,8 @@ class Channel:
         """The connection is gone; responses are complete when they would be sent."""
         self.completed: list[CompletedRequest] = []
         """Requests whose responses are complete and not handed to the socket yet, in order."""
-        self.on_closed: Sequence[Callable[[], None]] = ()
-        """What requests have begun that ends with the connection."""
+        self._on_closed: Sequence[Callable[[], None]] = ()
+        """Ends what requests have begun that ends with the connection."""
         self.request_count = 0
         """Requests whose response was sent, or that expect none."""
         self.bound: dict[Any, Any] = {}
@@ -159,11 +159,15 @@ class Channel:
         self.holds &= ~reason
         return not self.holds
 
+    def when_closed(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the connection is gone."""
+        self._on_closed = (*self._on_closed, callback)
+
     def closed(self, now_s: float) -> None:
         """The connection is gone; what was not sent will not be."""
         self.is_closed = True
         self.sent(now_s)
-        for callback in self.on_closed:
+        for callback in self._on_closed:
             callback()
 
     def sent(self, now_s: float, sending_since_s: float | None = None) -> None:

@@ -48,7 +48,7 @@ def serve_share_groups(
         write_timeout_ms=config[properties.SHARE_COORDINATOR_WRITE_TIMEOUT_MS],
         compression=Compression(config[properties.SHARE_COORDINATOR_STATE_TOPIC_COMPRESSION_CODEC]),
     )
-    partitions = SharedPartitions(states, replicas.manager, terms, on.timer, on.clock, on.in_thread)
+    partitions = SharedPartitions(states, replicas.manager, terms, on.timer, on.clock, on.in_thread, on.sliced_work)
     fetches = ShareFetchService(
         partitions, replicas.manager, unsent_responses, on.clock, on.sliced_work.pause, on.in_thread
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base.dataclass import dataclass
+from broker.coordination.background import Unfinished
 from broker.share.machine.sessions import ShareSessions
 from broker.share.share_fetch import ShareFetchService
 from broker.share.shared_partition import SharedPartitions
@@ -17,3 +18,9 @@ class ShareParts:
     partitions: SharedPartitions
     sessions: ShareSessions
     fetches: ShareFetchService
+
+    async def stop(self) -> Unfinished:
+        """Cancel what is unfinished, and return it: cancelled work still has to end."""
+        unfinished = self.partitions.stop()
+        await self.states.partitions.stop()
+        return unfinished

@@ -14,7 +14,10 @@ from types import MappingProxyType
 from uuid import UUID
 
 from base.clock import Clock
-from base.pause import InThread
+from base.pause import InThread, through
+from broker.coordination.background import BackgroundTasks, Unfinished
+from broker.loop.driver import Running
+from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer, TimerHandle
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import NO_EPOCH, Partition
@@ -72,8 +75,11 @@ class SharedPartitions:
         timer: Timer,
         clock: Clock,
         in_thread: InThread,
+        sliced_work: SlicedWork,
     ) -> None:
         """`terms(group_id)` returns the settings of a group."""
+        self._sliced_work = sliced_work
+        self._tasks = BackgroundTasks(logger)
         self._states = states
         self._manager = manager
         self.terms = terms
@@ -111,11 +117,6 @@ class SharedPartitions:
             self._save(shared)
         return shared
 
-    def loaded(self, key: ShareKey) -> SharedPartition | None:
-        """Return a partition if it is loaded."""
-        shared = self._shared.get(key)
-        return shared if shared is not None and shared.is_current else None
-
     def acknowledge(self, shared: SharedPartition, member_id: str, given: Sequence[Acknowledgement]) -> Awaitable[None]:
         """Apply what a member says; the awaitable ends once that is stored. Raises KafkaError, also when awaited."""
         limits = self.terms(shared.key.group_id).limits
@@ -124,11 +125,18 @@ class SharedPartitions:
         self._changed(shared)
         return stored
 
-    def release(self, key: ShareKey, member_id: str) -> None:
+    def release(self, keys: Iterable[ShareKey], member_id: str) -> None:
         """Take from a member what it has acquired: it left."""
-        shared = self.loaded(key)
-        if shared is not None:
-            self._apply(shared, shared.deliveries.release(member_id, self.terms(key.group_id).limits))
+
+        async def release() -> None:
+            async for key in through(keys, self._sliced_work.pause):
+                shared = self._shared.get(key)
+                if shared is not None and shared.is_current:
+                    self._apply(shared, shared.deliveries.release(member_id, self.terms(key.group_id).limits))
+
+        running = self._sliced_work.start(release())
+        if isinstance(running, Running):
+            self._tasks.start(_rest_of(running))
 
     def arm(self, shared: SharedPartition) -> None:
         """Wake up when the first lock expires. A timer that has become too early is kept."""
@@ -145,11 +153,11 @@ class SharedPartitions:
             if (shared := self._shared.get(key)) is not None:
                 self._forget(shared)
 
-    def forget_unled(self) -> None:
-        """Forget what this broker does not lead any more."""
+    def stop(self) -> Unfinished:
+        """Cancel what is unfinished, and return it: cancelled work still has to end."""
         for shared in list(self._shared.values()):
-            if not shared.is_current:
-                self._forget(shared)
+            self._forget(shared)
+        return self._tasks.cancel()
 
     def _forget(self, shared: SharedPartition) -> None:
         shared.is_gone = True
@@ -210,6 +218,10 @@ class SharedPartitions:
             lambda: log.lookups.offset_for_timestamp(max(since_ms, 0), upper_bound_offset=end_offset)
         )
         return end_offset if found is None else found.offset
+
+
+async def _rest_of(running: Running[None]) -> None:
+    await running
 
 
 def _of_state(error: KafkaError) -> KafkaError:

@@ -32,6 +32,8 @@ from base.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 
 NEVER: Final = 1 << 62
+ENTRIES_MIN: Final = 4000
+"""Batches and types that one acknowledgement may have in any case, however little is in flight."""
 
 
 class RecordState(IntEnum):
@@ -220,6 +222,9 @@ class Deliveries:
         Raises KafkaError: INVALID_REQUEST for offsets or types that cannot be, INVALID_RECORD_STATE if a record is not
         acquired by the member.
         """
+        entries_max = max(ENTRIES_MIN, 2 * self.in_flight_count)
+        if sum(1 + len(each.types) for each in acknowledgements) > entries_max:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {entries_max} acknowledgements of a partition.")
         before = self._copy()
         changed: list[StateBatch] = []
         try:

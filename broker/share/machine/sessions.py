@@ -5,7 +5,7 @@ Owns: the sessions, their epochs and their number. Must not know: what is delive
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
+PLACES_MAX: Final = 20_000
 _EPOCH_MAX: Final = (1 << 31) - 1
 
 Place = tuple[UUID, int]
@@ -30,11 +31,21 @@ class ShareSession:
         self.epoch = INITIAL_EPOCH
         self.places: dict[Place, None] = {}
 
-    def update(self, named: Iterable[Place], forgotten: Iterable[Place]) -> None:
-        """Add and remove partitions."""
-        self.places.update(dict.fromkeys(named))
-        for place in forgotten:
-            self.places.pop(place, None)
+    def add(self, place: Place) -> None:
+        """Add a partition. Raises KafkaError(INVALID_REQUEST) if there are too many."""
+        if len(self.places) >= PLACES_MAX and place not in self.places:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {PLACES_MAX} partitions in a share session.")
+        self.places[place] = None
+
+    def forget(self, place: Place) -> None:
+        """Remove a partition."""
+        self.places.pop(place, None)
+
+    def postpone(self, place: Place) -> None:
+        """Let the other partitions come first the next time."""
+        if place in self.places:
+            del self.places[place]
+            self.places[place] = None
 
     def advance(self) -> None:
         """Expect the next epoch."""

@@ -10,6 +10,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.settings import CoordinatorSettings
 from broker.loop.slices import SLICE_MS, SlicedWork
 from broker.loop.timer import Timer
+from broker.share.on_demand import ShareOnDemand
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import Record, batches, read_header, records, set_offset_and_epoch
 from tests.broker.groups.machine.consumer.cluster import FakeTopics
@@ -151,7 +152,7 @@ class Surroundings:
             self.ensure_internal_topic,
             self.sliced_work,
             lambda: self.topics,
-            _no_share_groups,
+            ShareOnDemand(_no_share_groups),
         )
 
     async def ensure_internal_topic(self, name: str) -> None:
