@@ -1,0 +1,417 @@
+"""Share groups by their requests: sessions, limits, isolation, and Kafka's codes for what makes no sense."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from protocol.errors import ErrorCode
+from protocol.messages.alter_share_group_offsets import (
+    AlteredPartition,
+    AlteredTopic,
+    AlterShareGroupOffsetsRequest,
+)
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest, RequestedGroup
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
+from protocol.messages.share_fetch import (
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from protocol.records.batch import batches
+from protocol.records.builder import RecordData, build_batch
+from tests.broker.handlers.test_commits_in_a_row import begin_to_coordinate
+from tests.broker.handlers.test_read_committed import TransactionalProducer
+from tests.support.in_process import InProcessBroker, running_broker
+
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.share.partition.max.record.locks": "100",
+    "group.share.delivery.count.limit": "2",
+    "group.share.max.share.sessions": "3",
+}
+
+
+class Member:
+    """One member of a group, and its share session."""
+
+    def __init__(self, broker: InProcessBroker, group: str, member_id: str, topic_id: UUID) -> None:
+        self.broker, self.group, self.member_id, self.topic_id = broker, group, member_id, topic_id
+        self.epoch = 0
+
+    async def fetch(self, *said: tuple[int, int, int], **changes: Any) -> ShareFetchResponse:
+        """Fetch partition 0; `said` are first offset, last offset and type of acknowledgements."""
+        request = ShareFetchRequest(
+            **{
+                "group_id": self.group,
+                "member_id": self.member_id,
+                "share_session_epoch": self.epoch,
+                "max_wait_ms": 0,
+                "min_bytes": 1,
+                "max_records": 500,
+                "batch_size": 500,
+                "topics": [FetchTopic(topic_id=self.topic_id, partitions=[_fetched(said)])],
+                "forgotten_topics_data": [],
+                **changes,
+            }
+        )
+        response: ShareFetchResponse = await self.broker.ask(request, 1)
+        self.epoch += 1
+        return response
+
+    async def acknowledge(self, *said: tuple[int, int, int], epoch: int | None = None) -> ErrorCode:
+        partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=_batches(said))
+        request = ShareAcknowledgeRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            topics=[AcknowledgeTopic(topic_id=self.topic_id, partitions=[partition])],
+        )
+        response = await self.broker.ask(request, 1)
+        self.epoch += 1
+        if response.error_code:
+            return ErrorCode(response.error_code)
+        return ErrorCode(response.responses[0].partitions[0].error_code)
+
+
+def _batches(said: Sequence[tuple[int, int, int]]) -> list[AcknowledgementBatch]:
+    return [
+        AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+        for first, last, kind in said
+    ]
+
+
+def _fetched(said: Sequence[tuple[int, int, int]]) -> FetchPartition:
+    return FetchPartition(partition_index=0, acknowledgement_batches=_batches(said))
+
+
+def acquired(response: ShareFetchResponse) -> list[tuple[int, int, int]]:
+    """Return first offset, last offset and delivery count of what was acquired."""
+    assert response.error_code == 0, response
+    found = []
+    for topic in response.responses:
+        for partition in topic.partitions:
+            assert partition.error_code == 0, response
+            found += [(each.first_offset, each.last_offset, each.delivery_count) for each in partition.acquired_records]
+            ends = [header.last_offset for _, header in batches(bytes(partition.records or b""))]
+            assert not found or ends[-1] >= found[-1][1], "the records that were acquired are sent"
+    return found
+
+
+class Shared:
+    """A broker with share groups, and a topic for each test."""
+
+    def __init__(self, broker: InProcessBroker, topic: str) -> None:
+        self.broker, self.topic = broker, topic
+        self.group = f"{topic}-group"
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.broker.services.metadata_cache.topics[self.topic].topic_id
+
+    def member(self, member_id: str) -> Member:
+        return Member(self.broker, self.group, member_id, self.topic_id)
+
+    async def heartbeat(self, member_id: str, epoch: int = 0, **changes: Any) -> Any:
+        values = {"subscribed_topic_names": [self.topic] if epoch == 0 else None, **changes}
+        request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=member_id, member_epoch=epoch, **values)
+        return await self.broker.ask(request, 1)
+
+    async def begin(self, **settings: str) -> None:
+        """Let the group begin with the first record, with other settings too."""
+        settings = {"share.auto.offset.reset": "earliest", **{key.replace("_", "."): v for key, v in settings.items()}}
+        configs = [AlterableConfig(name=key, config_operation=0, value=value) for key, value in settings.items()]
+        resource = AlterConfigsResource(resource_type=32, resource_name=self.group, configs=configs)
+        (result,) = (
+            await self.broker.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+        ).responses
+        assert result.error_code == 0, result
+        joined = await self.heartbeat("first")
+        for _ in range(200):
+            if joined.assignment is not None and joined.assignment.topic_partitions:
+                break
+            await asyncio.sleep(0)
+            joined = await self.heartbeat("first")
+        assert [each.partitions for each in joined.assignment.topic_partitions] == [[0]], joined
+
+    async def produce(self, count: int, batch_size: int = 5) -> None:
+        for first in range(0, count, batch_size):
+            records = [RecordData(timestamp=1, key=None, value=b"%d" % (first + each)) for each in range(batch_size)]
+            data = TopicProduceData(
+                name=self.topic, partition_data=[PartitionProduceData(index=0, records=build_batch(records))]
+            )
+            response = await self.broker.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]))
+            assert response.responses[0].partition_responses[0].error_code == 0
+
+    async def start_offset(self) -> int:
+        response = await self.broker.ask(
+            DescribeShareGroupOffsetsRequest(groups=[RequestedGroup(group_id=self.group, topics=None)]), 0
+        )
+        assert response.groups[0].error_code == 0, response
+        return int(response.groups[0].topics[0].partitions[0].start_offset)
+
+
+@pytest_asyncio.fixture
+async def shared(tmp_path: Path, name: str) -> AsyncIterator[Shared]:
+    async with running_broker(tmp_path / "broker", SETTINGS) as broker:
+        await broker.create_topic(name)
+        await begin_to_coordinate(broker)
+        yield Shared(broker, name)
+
+
+async def test_members_get_different_records_and_acknowledge_them(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(10)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    assert acquired(await ann.fetch(max_records=5)) == [(0, 4, 1)]
+    assert acquired(await bob.fetch()) == [(5, 9, 1)]
+    assert await bob.acknowledge((5, 9, ACCEPT)) is ErrorCode.NONE
+    assert await shared.start_offset() == 0
+    again = await ann.fetch((0, 1, ACCEPT), (2, 3, RELEASE), (4, 4, REJECT))
+    assert again.responses[0].partitions[0].acknowledge_error_code == 0
+    assert acquired(again) == [(2, 3, 2)]
+    assert await ann.acknowledge((2, 3, RELEASE)) is ErrorCode.NONE
+    assert await shared.start_offset() == 10  # delivered twice: archived
+
+
+async def test_a_fetch_waits_for_records(shared: Shared) -> None:
+    await shared.begin()
+    ann = shared.member("ann")
+    waiting = asyncio.ensure_future(ann.fetch(max_wait_ms=60_000))
+    await asyncio.sleep(0)
+    await shared.produce(5)
+    assert acquired(await waiting) == [(0, 4, 1)]
+
+
+async def test_a_fetch_waits_for_what_another_member_releases(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    await ann.fetch()
+    waiting = asyncio.ensure_future(bob.fetch(max_wait_ms=60_000))
+    await asyncio.sleep(0)
+    assert await ann.acknowledge((0, 4, RELEASE)) is ErrorCode.NONE
+    assert acquired(await waiting) == [(0, 4, 2)]
+
+
+async def test_the_end_of_a_session_releases_records(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    await ann.fetch()
+    assert acquired(await bob.fetch()) == []
+    assert await ann.acknowledge((0, 1, ACCEPT), epoch=-1) is ErrorCode.NONE
+    assert acquired(await bob.fetch()) == [(2, 4, 1)]
+
+
+async def test_the_end_of_a_connection_releases_records(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    await shared.member("ann").fetch()
+    shared.broker.channel.closed(0.0)
+    shared.broker.channel.is_closed = False
+    assert acquired(await shared.member("bob").fetch()) == [(0, 4, 1)]
+
+
+async def test_a_new_session_replaces_the_one_before(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    await shared.member("ann").fetch()
+    assert acquired(await shared.member("ann").fetch()) == [(0, 4, 1)]
+
+
+async def test_no_more_records_are_locked_than_allowed(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(150, batch_size=50)
+    ann = shared.member("ann")
+    assert acquired(await ann.fetch()) == [(0, 49, 1), (50, 99, 1)]
+    assert acquired(await ann.fetch()) == []
+    assert acquired(await ann.fetch((0, 49, ACCEPT))) == [(100, 149, 1)]
+
+
+async def test_only_committed_records_are_delivered_if_the_group_says_so(shared: Shared) -> None:
+    await shared.begin(share_isolation_level="read_committed")
+    first = await TransactionalProducer(shared.broker, shared.topic, f"{shared.topic}-a").start()
+    second = await TransactionalProducer(shared.broker, shared.topic, f"{shared.topic}-b").start()
+    await first.write(b"aborted")
+    await second.write(b"committed")
+    ann = shared.member("ann")
+    assert acquired(await ann.fetch()) == []
+    await first.end(committed=False)
+    await second.end(committed=True)
+    assert acquired(await ann.fetch()) == [(1, 1, 1)]
+    assert await ann.acknowledge((1, 1, ACCEPT)) is ErrorCode.NONE
+    assert acquired(await ann.fetch()) == []
+    assert await shared.start_offset() in (2, 4)  # the markers are not stored before the next change
+
+
+async def test_progress_survives_a_restart(shared: Shared, tmp_path: Path) -> None:
+    await shared.begin()
+    await shared.produce(6, batch_size=6)
+    ann = shared.member("ann")
+    await ann.fetch()
+    assert await ann.acknowledge((0, 1, ACCEPT), (3, 3, REJECT), (4, 4, RELEASE)) is ErrorCode.NONE
+    shared.broker.services.share().partitions.stop()  # forgets all that is only in memory
+    assert acquired(await shared.member("bob").fetch()) == [(2, 2, 2), (4, 5, 2)]
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"share_session_epoch": 7}, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
+        ({"share_session_epoch": 1, "member_id": "carol"}, ErrorCode.SHARE_SESSION_NOT_FOUND),
+        ({"share_session_epoch": 1, "group_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"share_session_epoch": 1, "member_id": ""}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_fetch_outside_of_its_session_is_refused(
+    shared: Shared, values: dict[str, Any], code: ErrorCode
+) -> None:
+    await shared.begin()
+    ann = shared.member("ann")
+    await ann.fetch()
+    assert (await ann.fetch(**values)).error_code == code
+    ann.epoch = 1
+    assert acquired(await ann.fetch()) == []
+
+
+async def test_sessions_are_limited(shared: Shared) -> None:
+    await shared.begin()
+    members = [shared.member(name) for name in "abc"]
+    for member in members:
+        assert acquired(await member.fetch()) == []
+    assert (await shared.member("d").fetch()).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    await members[0].acknowledge(epoch=-1)
+    assert acquired(await shared.member("d").fetch()) == []
+
+
+async def test_a_member_acknowledges_its_own_records_alone(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    await ann.fetch()
+    await bob.fetch()
+    assert await bob.acknowledge((0, 4, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
+    assert await bob.acknowledge((0, 5, ACCEPT)) is ErrorCode.INVALID_REQUEST
+    assert await ann.acknowledge((0, 4, 9)) is ErrorCode.INVALID_REQUEST
+    assert await ann.acknowledge((0, 4, ACCEPT)) is ErrorCode.NONE
+
+
+async def test_a_fetch_of_many_partitions_gets_an_answer_for_each(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    partitions = [FetchPartition(partition_index=index, acknowledgement_batches=[]) for index in range(10_000)]
+    topics = [FetchTopic(topic_id=shared.topic_id, partitions=partitions)]
+    response = await shared.member("ann").fetch(topics=topics)
+    found = [each.error_code for each in response.responses[0].partitions]
+    assert sorted(found) == [0] + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 9_999
+    too_many = [FetchPartition(partition_index=index, acknowledgement_batches=[]) for index in range(20_001)]
+    topics = [FetchTopic(topic_id=shared.topic_id, partitions=too_many)]
+    assert (await shared.member("bob").fetch(topics=topics)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_partition_without_a_state_is_refused(shared: Shared) -> None:
+    await shared.begin()
+    stranger = Member(shared.broker, "other", "ann", shared.topic_id)
+    response = await stranger.fetch()
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_offsets_are_moved_while_the_group_is_empty(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(10)
+    request = AlterShareGroupOffsetsRequest(
+        group_id=shared.group,
+        topics=[
+            AlteredTopic(topic_name=shared.topic, partitions=[AlteredPartition(partition_index=0, start_offset=7)])
+        ],
+    )
+    ann = shared.member("ann")
+    assert acquired(await ann.fetch(max_records=5)) == [(0, 4, 1)]
+    assert (await shared.broker.ask(request, 0)).error_code == ErrorCode.NON_EMPTY_GROUP
+    assert (await shared.heartbeat("first", epoch=-1)).error_code == 0
+    response = await shared.broker.ask(request, 0)
+    assert [each.error_code for each in response.responses[0].partitions] == [0]
+    # What was acquired before does not move the start back.
+    assert await ann.acknowledge((0, 4, ACCEPT)) in (ErrorCode.INVALID_RECORD_STATE, ErrorCode.NONE)
+    assert await shared.start_offset() == 7
+    assert acquired(await ann.fetch()) == [(7, 9, 1)]
+
+
+async def test_groups_of_different_kinds_do_not_mix(shared: Shared) -> None:
+    await shared.begin()
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=shared.group,
+        member_id="carol",
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=[shared.topic],
+        topic_partitions=[],
+    )
+    refused = await shared.broker.ask(request, 1)
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Group {shared.group} is not a consumer group.",
+    )
+    request.group_id = f"{shared.group}-2"
+    assert (await shared.broker.ask(request, 1)).error_code == 0
+    shared.group = request.group_id
+    refused = await shared.heartbeat("ann")
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Group {shared.group} is not a share group.",
+    )
+
+
+async def test_a_deleted_group_is_forgotten_with_its_progress(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    deleted = DeleteGroupsRequest(groups_names=[shared.group])
+    assert (await shared.broker.ask(deleted)).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    ann = shared.member("ann")
+    await ann.fetch()
+    assert await ann.acknowledge((0, 4, ACCEPT)) is ErrorCode.NONE
+    await shared.heartbeat("first", epoch=-1)
+    assert (await shared.broker.ask(deleted)).results[0].error_code == 0
+    await shared.begin()
+    assert acquired(await shared.member("bob").fetch()) == [(0, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"member_epoch": 5}, ErrorCode.FENCED_MEMBER_EPOCH),
+        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "nobody", "member_epoch": 1}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_epoch": 0, "subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+        ({"rack_id": " "}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_a_heartbeat_that_makes_no_sense_is_refused(
+    shared: Shared, values: dict[str, Any], code: ErrorCode
+) -> None:
+    await shared.begin()
+    request = ShareGroupHeartbeatRequest(
+        **{"group_id": shared.group, "member_id": "first", "member_epoch": 1, **values}
+    )
+    assert (await shared.broker.ask(request, 1)).error_code == code
