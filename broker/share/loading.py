@@ -13,7 +13,15 @@ from collections.abc import Iterable
 
 from broker.coordination.replay import Damage
 from broker.share.machine.deliveries import StateBatch
-from broker.share.machine.records import SNAPSHOT, ShareKey, StoredBatch, read_key, read_snapshot, read_update
+from broker.share.machine.records import (
+    Key,
+    ShareKey,
+    ShareSnapshotKey,
+    StoredBatch,
+    read_key,
+    read_snapshot,
+    read_update,
+)
 from broker.share.machine.stored_states import NO_START, ShareState, overlaid
 from protocol.errors import Malformed
 from protocol.records.batch import BatchHeader, Record
@@ -32,14 +40,11 @@ class ReplayedStates:
             return
         if record.key is None:
             raise Malformed(f"record {record.offset} has no key")
-        found = read_key(record.key)
-        if found is None:
-            return
-        key, kind = found
-        if kind == SNAPSHOT:
-            self._replay_snapshot(key, record.value)
-        elif record.value is not None:
-            self._replay_update(key, record.value)
+        key = read_key(record.key)
+        if isinstance(key, ShareSnapshotKey):
+            self._replay_snapshot(_place(key), record.value)
+        elif key is not None and record.value is not None:
+            self._replay_update(_place(key), record.value)
 
     def skip(self, damage: Damage) -> None:
         """See `Contents`."""
@@ -49,7 +54,7 @@ class ReplayedStates:
             except Malformed:
                 continue
             if found is not None:
-                self._lost[found[0]] = None
+                self._lost[_place(found)] = None
 
     def lost(self) -> list[str]:
         """See `Contents`."""
@@ -90,3 +95,7 @@ def _batches(stored: Iterable[StoredBatch]) -> list[StateBatch]:
     return [
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count) for each in stored
     ]
+
+
+def _place(key: Key) -> ShareKey:
+    return ShareKey(key.group_id, key.topic_id, key.partition)

@@ -45,7 +45,7 @@ logger = logging.getLogger("org.apache.kafka.tools.TopicCommand")
 _FROM_BROKER = -1
 _REPLICATION_FACTOR_MAX = 32767
 _TOPICS, _DELETED_TOPICS = "/brokers/topics", "/admin/delete_topics"
-_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _KEYS_WARNING = (
     "WARNING: If partitions are increased for a topic that has a key, the partition logic or ordering of the messages "
     "will be affected"

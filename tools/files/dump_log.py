@@ -29,6 +29,7 @@ from tools.records.record_parsers import (
     Parser,
     decoding_parser,
     parse_group_record,
+    parse_share_state_record,
     parse_transaction_record,
 )
 
@@ -81,6 +82,7 @@ def _command_line() -> CommandLine:
         )
     line.add_flag("--offsets-decoder", "Decode the records of the __consumer_offsets topic.")
     line.add_flag("--transaction-log-decoder", "Decode the records of the __transaction_state topic.")
+    line.add_flag("--share-group-state-decoder", "Decode the records of the __share_group_state topic.")
     line.add_flag("--cluster-metadata-decoder", "Decode the records of a KRaft cluster's __cluster_metadata topic.")
     line.add_flag("--skip-record-metadata", "Print only keys and values of records.")
     return line
@@ -165,6 +167,8 @@ def _parser(options: argparse.Namespace) -> Parser | None:
         return parse_group_record
     if options.transaction_log_decoder:
         return parse_transaction_record
+    if options.share_group_state_decoder:
+        return parse_share_state_record
     if options.cluster_metadata_decoder:
         return parse_metadata_record
     if options.print_data_log or options.key_decoder_class or options.value_decoder_class:

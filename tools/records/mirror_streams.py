@@ -30,7 +30,7 @@ FLUSH_S: Final = 0.5
 LAST_FLUSH_S: Final = 30.0
 """How long the end waits for acknowledgements. What has none by then is not committed, and copied again."""
 LIST_TIMEOUT_S: Final = 10.0
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 WITHOUT_TIMESTAMP: Final = 0
 """The library's type of a record of the oldest format, which has no timestamp."""
 

@@ -19,6 +19,7 @@ from broker.groups.machine.records import (
     OffsetAndMetadata,
     OffsetCommitKey,
 )
+from broker.share.machine import records as share_records
 from broker.transactions.machine import records as transaction_records
 from protocol.consumer_protocol import PROTOCOL_TYPE, TopicPartitions, read_assignment, read_subscription
 from protocol.errors import Malformed
@@ -120,6 +121,22 @@ def parse_transaction_record(record: Record) -> ParsedRecord:
     except Malformed as error:
         raise UnreadableRecord(f"offset {record.offset}: {error}") from None
     return ParsedRecord(f"transaction_metadata::transactionalId={transactional_id}", payload)
+
+
+def parse_share_state_record(record: Record) -> ParsedRecord:
+    """Parse a record of `__share_group_state`."""
+    if record.key is None:
+        raise UnreadableRecord(f"offset {record.offset}: the record has no key, so it is of no share group")
+    try:
+        key = share_records.read_key(record.key)
+        version = _version(record.key)
+        if key is None:
+            return ParsedRecord(f"Unknown record type {version} at offset {record.offset}, skipping.", None)
+        value = None if record.value is None else share_records.read_value(key, record.value)
+    except Malformed as error:
+        return ParsedRecord(f"Error at offset {record.offset}, skipping. {error}", None)
+    payload = _DELETED if value is None else _versioned("version", share_records.VALUE_VERSION, value)
+    return ParsedRecord(_versioned("type", version, key), payload)
 
 
 def _transaction(data: bytes) -> str:

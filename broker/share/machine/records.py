@@ -72,6 +72,10 @@ class ShareUpdateValue:
     state_batches: list[StoredBatch]
 
 
+Key = ShareSnapshotKey | ShareUpdateKey
+Value = ShareSnapshotValue | ShareUpdateValue
+
+
 def snapshot_key(key: ShareKey) -> bytes:
     """Return the key of a partition's snapshots."""
     return _encode(ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), SNAPSHOT)
@@ -81,16 +85,19 @@ def snapshot_value(value: ShareSnapshotValue) -> bytes:
     return _encode(value, VALUE_VERSION)
 
 
-def read_key(data: bytes) -> tuple[ShareKey, int] | None:
-    """Return which partition a record is of, and its kind; None for a kind that is not known. Raises Malformed."""
+def read_key(data: bytes) -> Key | None:
+    """Decode a key; None if its kind is not known. Raises Malformed."""
     kind = _version(data)
-    if kind not in (SNAPSHOT, UPDATE):
-        return None
     if kind == SNAPSHOT:
-        snapshot = decode(ShareSnapshotKey, kind, data, _VERSION.size)
-        return ShareKey(snapshot.group_id, snapshot.topic_id, snapshot.partition), kind
-    update = decode(ShareUpdateKey, kind, data, _VERSION.size)
-    return ShareKey(update.group_id, update.topic_id, update.partition), kind
+        return decode(ShareSnapshotKey, kind, data, _VERSION.size)
+    if kind == UPDATE:
+        return decode(ShareUpdateKey, kind, data, _VERSION.size)
+    return None
+
+
+def read_value(key: Key, data: bytes) -> Value:
+    """Decode the value of a record. Raises Malformed, also for an unknown version."""
+    return read_snapshot(data) if isinstance(key, ShareSnapshotKey) else read_update(data)
 
 
 def read_snapshot(data: bytes) -> ShareSnapshotValue:
