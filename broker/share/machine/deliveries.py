@@ -404,9 +404,10 @@ def _first(run: _Run) -> int:
 
 
 def _batch(run: _Run) -> StateBatch:
-    """Return a run as it is stored: who has acquired it is not."""
-    state = RecordState.AVAILABLE if run.state is RecordState.ACQUIRED else run.state
-    return StateBatch(run.first, run.last, state, run.delivery_count)
+    """Return a run as it is stored: as if nobody had acquired it this time."""
+    if run.state is RecordState.ACQUIRED:
+        return StateBatch(run.first, run.last, RecordState.AVAILABLE, run.delivery_count - 1)
+    return StateBatch(run.first, run.last, run.state, run.delivery_count)
 
 
 def _check(given: Acknowledgement) -> None:
