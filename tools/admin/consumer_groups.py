@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from tools.admin.group_deletions import delete_group, print_deletions
 from tools.admin.group_descriptions import DEAD, EMPTY, describe_group, print_members, print_offsets, print_states
 from tools.admin.offset_resets import SCENARIOS, Offsets, commit_offsets, named_partitions, new_offsets
-from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
+from tools.base.command_line import CommandLine, UsageError, is_given, parse_words, run_tool
 from tools.base.group_tables import DELETED_OFFSETS, NEW_OFFSETS, listed_columns, table
 from tools.base.java_names import exception_class, exception_text
 from tools.client.admin_client import AdminClient, CallTimedOut, raise_for
@@ -186,8 +186,8 @@ def _check_reset(line: CommandLine, options: argparse.Namespace) -> None:
 
 
 def _list(admin: AdminClient, options: argparse.Namespace) -> bool:
-    states = _words(options.state, GROUP_STATES, "state", "states")
-    types = _words(options.type, GROUP_TYPES, "types", "types")
+    states = parse_words(options.state, GROUP_STATES, "state", "states")
+    types = parse_words(options.type, GROUP_TYPES, "types", "types")
     groups = listed_groups(admin, states, types)
     names = [group.group_id for group in groups]
     headings: list[str] = []
@@ -203,18 +203,6 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> bool:
     for line in table(listed_columns(names, headings), rows) if headings else names:
         print(line)
     return True
-
-
-def _words(text: str | None, known: Sequence[str], one: str, many: str) -> list[str]:
-    """Return the states or types of a comma-separated list, in canonical spelling. Raises UsageError.
-
-    `one` and `many` are the words of the error, as in Kafka's tool.
-    """
-    by_lower_case = {word.lower(): word for word in known}
-    words = [word.strip().lower() for word in (text or "").split(",") if word.strip()]
-    if any(word not in by_lower_case for word in words):
-        raise UsageError(f"Invalid {one} list '{text}'. Valid {many} are: {', '.join(known)}")
-    return [by_lower_case[word] for word in words]
 
 
 def listed_groups(admin: AdminClient, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
@@ -246,28 +234,13 @@ def _describe(admin: AdminClient, options: argparse.Namespace) -> bool:
 
 
 def _delete(admin: AdminClient, options: argparse.Namespace) -> bool:
-    failures: dict[str, KafkaError] = {}
     groups = _groups(admin, options)
-    for group in groups:
-        response = admin.call_coordinator(
-            group,
-            DeleteGroupsRequest(groups_names=[group]),
-            DeleteGroupsResponse,
-            lambda response: [result.error_code for result in response.results],
-        )
-        if code := response.results[0].error_code:
-            failures[group] = KafkaError(ErrorCode(code))
-    deleted = _quoted(group for group in groups if group not in failures)
-    if not failures:
-        print(f"Deletion of requested consumer groups ({deleted}) was successful.")
-        return True
-    _print_error("Deletion of some consumer groups failed:")
-    for group, error in failures.items():
-        reason = f"java.util.concurrent.ExecutionException: {exception_text(error)}"
-        print(f"* Group '{group}' could not be deleted due to: {reason}")
-    if deleted:
-        print(f"\nThese consumer groups were deleted successfully: {deleted}")
-    return False
+    failures = {group: error for group in groups if (error := delete_group(admin, group)) is not None}
+    # Kafka's tool prints the exception around the error.
+    reasons = {
+        group: f"java.util.concurrent.ExecutionException: {exception_text(error)}" for group, error in failures.items()
+    }
+    return print_deletions("consumer", groups, reasons)
 
 
 def _reset_offsets(admin: AdminClient, options: argparse.Namespace) -> bool:
@@ -337,10 +310,6 @@ def _fail_deletion(group: str, code: ErrorCode) -> bool:
 
 def _print_error(text: str) -> None:
     print(f"\nError: {text}")
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
 
 
 _ACTIONS: Mapping[str, Callable[[AdminClient, argparse.Namespace], bool]] = {

@@ -280,6 +280,18 @@ def is_given(options: argparse.Namespace, name: str) -> bool:
     return value is not None and value is not False and value != []  # 0 is a value
 
 
+def parse_words(text: str | None, known: Sequence[str], one: str, many: str) -> list[str]:
+    """Return the words of a comma-separated list, in the spelling of `known`. Raises UsageError.
+
+    `one` and `many` name a word and several words in the error.
+    """
+    by_lower_case = {word.lower(): word for word in known}
+    words = [word.strip().lower() for word in (text or "").split(",") if word.strip()]
+    if any(word not in by_lower_case for word in words):
+        raise UsageError(f"Invalid {one} list '{text}'. Valid {many} are: {', '.join(known)}")
+    return [by_lower_case[word] for word in words]
+
+
 class StopRequest:
     """Catches SIGINT and SIGTERM during a `with` block, so that a loop can end between two steps.
 
