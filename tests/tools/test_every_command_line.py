@@ -80,6 +80,7 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-replica-verification": Tool(("--topics-include", "t"), "[broker-list]", ("--broker-list", ADDRESS)),
     "kafka-server-start": Tool(("--override",), "expected one argument", without_arguments=None),
     "kafka-server-stop": Tool(("--node-id",), "node-id requires an argument", without_arguments=None),
+    "kafka-share-groups": Tool(("--list",), "[bootstrap-server]", (*AT, "--list")),
     "kafka-storage": Tool(("info",), "--config"),
     "kafka-streams-application-reset": Tool(AT, "[application-id]", (*AT, "--application-id", "a")),
     "kafka-topics": Tool(("--list",), "[bootstrap-server]", (*AT, "--list")),

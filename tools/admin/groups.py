@@ -16,6 +16,8 @@ from tools.client.admin_options import add_admin_options, admin_client
 
 CONSUMER: Final = "consumer"
 """The type of groups of KIP-848, and the protocol of the groups of consumers of both types."""
+SHARE: Final = "share"
+"""The type of groups of KIP-932."""
 TYPES: Mapping[str, str] = {name.lower(): name for name in ("Classic", "Consumer", "Share", "Streams")}
 
 
@@ -64,9 +66,9 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     return 0
 
 
-def all_groups(admin: AdminClient, group_type: str | None) -> list[ListedGroup]:
-    """Return the groups of all brokers, or those of a type, by id. Raises KafkaError."""
-    request = ListGroupsRequest(states_filter=[], types_filter=[] if group_type is None else [group_type])
+def all_groups(admin: AdminClient, group_type: str | None, states: Sequence[str] = ()) -> list[ListedGroup]:
+    """Return the groups of all brokers, or those of a type, or in one of some states, by id. Raises KafkaError."""
+    request = ListGroupsRequest(states_filter=list(states), types_filter=[] if group_type is None else [group_type])
     groups: dict[str, ListedGroup] = {}
     for broker in admin.metadata([]).brokers:
         response = admin.call(request, ListGroupsResponse, broker_id=broker.node_id)

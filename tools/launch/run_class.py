@@ -15,6 +15,7 @@ TOOLS: Mapping[str, str] = {
     "ConfigCommand": "tools.admin.configs",
     "GroupsCommand": "tools.admin.groups",
     "ConsumerGroupCommand": "tools.admin.consumer_groups",
+    "ShareGroupCommand": "tools.admin.share_groups",
     "ConsoleProducer": "tools.records.console_producer",
     "ConsoleConsumer": "tools.records.console_consumer",
     "TransactionsCommand": "tools.admin.transactions",

@@ -17,6 +17,7 @@ GROUPS = [
         ("new", "consumer", "consumer"),
         ("old", "consumer", "classic"),
         ("offsets", "", "classic"),
+        ("queue", "share", "share"),
         ("workers", "connect", "classic"),
     )
 ]
@@ -40,6 +41,7 @@ def test_groups_are_listed_by_name_with_their_types_and_protocols(listed: RunToo
         NEW,
         OLD,
         "offsets\tClassic \t        \t",
+        "queue  \tShare   \tshare   \t",
         "workers\tClassic \tconnect \t",
     ]
 
@@ -51,7 +53,9 @@ def test_groups_are_listed_by_name_with_their_types_and_protocols(listed: RunToo
         (("--group-type", "CLASSIC"), ["old", "offsets", "workers"]),
         (("--group-type", "consumer", "--protocol", "consumer"), ["new"]),
         (("--protocol", "connect"), ["workers"]),
-        (("--share",), []),
+        (("--share",), ["queue"]),
+        (("--group-type", "share"), ["queue"]),
+        (("--group-type", "share", "--protocol", "consumer"), []),
         (("--streams",), []),
     ],
 )
