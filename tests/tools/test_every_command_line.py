@@ -54,6 +54,7 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-configs": Tool(("--describe", "--topic", "t"), "[bootstrap-server]", (*AT, "--describe", "--topic", "t")),
     "kafka-console-consumer": Tool(AT, "--topic", (*AT, "--topic", "t")),
     "kafka-console-producer": Tool(AT, "[topic]", (*AT, "--topic", "t")),
+    "kafka-console-share-consumer": Tool(AT, "--topic", (*AT, "--topic", "t")),
     "kafka-consumer-groups": Tool(("--list",), "[bootstrap-server]", (*AT, "--list")),
     "kafka-consumer-perf-test": Tool((*AT, "--topic", "t"), "[messages]", (*AT, "--topic", "t", "--messages", "1")),
     "kafka-delegation-tokens": Tool(("--describe",), "[bootstrap-server]"),

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from confluent_kafka import OFFSET_STORED as OFFSET_STORED
     from confluent_kafka import TIMESTAMP_CREATE_TIME as TIMESTAMP_CREATE_TIME
     from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME as TIMESTAMP_LOG_APPEND_TIME
+    from confluent_kafka import AcknowledgeType as AcknowledgeType
     from confluent_kafka import Consumer as Consumer
+    from confluent_kafka import IllegalStateException as IllegalStateException
     from confluent_kafka import KafkaError as KafkaError
     from confluent_kafka import KafkaException as KafkaException
     from confluent_kafka import Message as Message
     from confluent_kafka import Producer as Producer
+    from confluent_kafka import ShareConsumer as ShareConsumer
     from confluent_kafka import TopicPartition as TopicPartition
 else:
 

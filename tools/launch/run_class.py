@@ -18,6 +18,7 @@ TOOLS: Mapping[str, str] = {
     "ShareGroupCommand": "tools.admin.share_groups",
     "ConsoleProducer": "tools.records.console_producer",
     "ConsoleConsumer": "tools.records.console_consumer",
+    "ConsoleShareConsumer": "tools.records.console_share_consumer",
     "TransactionsCommand": "tools.admin.transactions",
     "DeleteRecordsCommand": "tools.admin.delete_records",
     "DumpLogSegments": "tools.files.dump_log",

@@ -213,7 +213,7 @@ def _records(
         library.KafkaError._ALL_BROKERS_DOWN,
     )
     left = options.max_messages if options.max_messages is not None and options.max_messages >= 0 else None
-    deadline_s = _deadline(options.timeout_ms)
+    deadline_s = deadline_of(options.timeout_ms)
     warned = False
     while not stop.is_made and (left is None or left > 0):
         # At most as many as are still to be printed: the offsets of all consumed records may be committed.
@@ -231,14 +231,15 @@ def _records(
                 raise library.KafkaException(error)
         output.flush()
         if messages:
-            deadline_s = _deadline(options.timeout_ms)
+            deadline_s = deadline_of(options.timeout_ms)
         elif time.monotonic() > deadline_s:
             logger.error("Error processing message, terminating consumer process: ")
             print("org.apache.kafka.common.errors.TimeoutException", file=sys.stderr)
             return
 
 
-def _deadline(timeout_ms: int | None) -> float:
+def deadline_of(timeout_ms: int | None) -> float:
+    """Return when a timeout ends by `time.monotonic`; infinity for None or a negative one."""
     return float("inf") if timeout_ms is None or timeout_ms < 0 else time.monotonic() + timeout_ms / 1000
 
 
@@ -262,6 +263,8 @@ def consumed_record(message: Any) -> ConsumedRecord:
         message.key(),
         message.value(),
         message.headers() or (),
+        message.delivery_count(),
+        message.leader_epoch(),
     )
 
 

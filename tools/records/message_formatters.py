@@ -43,6 +43,9 @@ class ConsumedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
+    delivery_count: int | None = None
+    """How often a share group has delivered the record, this time included; None for other consumers."""
+    leader_epoch: int | None = None
 
 
 class MessageFormatter(Protocol):
@@ -60,6 +63,8 @@ class DefaultMessageFormatter:
         self._print_timestamp = _is_true(properties, "print.timestamp")
         self._print_partition = _is_true(properties, "print.partition")
         self._print_offset = _is_true(properties, "print.offset")
+        self._print_delivery = _is_true(properties, "print.delivery")
+        self._print_epoch = _is_true(properties, "print.epoch")
         self._print_headers = _is_true(properties, "print.headers")
         self._print_key = _is_true(properties, "print.key")
         self._print_value = _is_true(properties, "print.value", default="true")
@@ -79,6 +84,10 @@ class DefaultMessageFormatter:
             parts.append(b"Partition:%d" % record.partition)
         if self._print_offset:
             parts.append(b"Offset:%d" % record.offset)
+        if self._print_delivery:
+            parts.append(_optional(b"Delivery", record.delivery_count))
+        if self._print_epoch:
+            parts.append(_optional(b"Epoch", record.leader_epoch))
         if self._print_headers:
             parts.append(self._headers(record.headers))
         if self._print_key:
@@ -270,8 +279,8 @@ _OLDER_OFFSETS_FORMATTERS = (
 
 FORMATTERS_HELP = f"Prints records: one of {', '.join(_FORMATTERS)}, or a class of your own as module:Class."
 PROPERTIES_HELP = (
-    "A setting of the formatter. Of the default one: print.timestamp, print.partition, print.offset, print.headers, "
-    "print.key, print.value, "
+    "A setting of the formatter. Of the default one: print.timestamp, print.partition, print.offset, print.delivery, "
+    "print.epoch, print.headers, print.key, print.value, "
     "key.separator, line.separator, headers.separator, null.literal, key.deserializer, value.deserializer, "
     "headers.deserializer. Of JsonMessageFormatter: parse.json."
 )
@@ -287,6 +296,10 @@ def message_formatter(name: str, properties: Mapping[str, str]) -> MessageFormat
 def _timestamp(record: ConsumedRecord) -> bytes:
     name = record.timestamp_type.value.encode()
     return name if record.timestamp_type is TimestampType.NONE else b"%s:%d" % (name, record.timestamp_ms)
+
+
+def _optional(name: bytes, value: int | None) -> bytes:
+    return name + (b":NOT_PRESENT" if value is None else b":%d" % value)
 
 
 def _is_true(properties: Mapping[str, str], key: str, default: str = "false") -> bool:
