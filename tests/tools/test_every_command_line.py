@@ -81,6 +81,9 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-replica-verification": Tool(("--topics-include", "t"), "[broker-list]", ("--broker-list", ADDRESS)),
     "kafka-server-start": Tool(("--override",), "expected one argument", without_arguments=None),
     "kafka-server-stop": Tool(("--node-id",), "node-id requires an argument", without_arguments=None),
+    "kafka-share-consumer-perf-test": Tool(
+        (*AT, "--topic", "t"), "[messages]", (*AT, "--topic", "t", "--messages", "1")
+    ),
     "kafka-share-groups": Tool(("--list",), "[bootstrap-server]", (*AT, "--list")),
     "kafka-storage": Tool(("info",), "--config"),
     "kafka-streams-application-reset": Tool(AT, "[application-id]", (*AT, "--application-id", "a")),

@@ -32,6 +32,7 @@ TOOLS: Mapping[str, str] = {
     "ReplicaVerificationTool": "tools.monitoring.replica_verification",
     "ProducerPerformance": "tools.records.producer_performance",
     "ConsumerPerformance": "tools.records.consumer_performance",
+    "ShareConsumerPerformance": "tools.records.share_consumer_performance",
     "EndToEndLatency": "tools.records.e2e_latency",
     "FeatureCommand": "tools.admin.features",
     "MetadataQuorumCommand": "tools.admin.metadata_quorum",

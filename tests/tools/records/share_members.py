@@ -16,7 +16,7 @@ class ShareMember:
         self.settings: dict[str, Any] = {}
         self.topics: list[str] = []
         self.acknowledged: list[tuple[int, AcknowledgeType]] = []
-        self.is_closed = False
+        self.is_committed = self.is_closed = False
         self._batches = list(batches)
         self._open: set[int] = set()
 
@@ -38,6 +38,9 @@ class ShareMember:
     def acknowledge(self, message: Message, ack_type: AcknowledgeType) -> None:
         self._open.remove(message.offset())
         self.acknowledged.append((message.offset(), ack_type))
+
+    def commit_sync(self) -> None:
+        self.is_committed = True
 
     def close(self) -> None:
         self.is_closed = True
