@@ -38,7 +38,15 @@ RunTool = Callable[..., Outcome]
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all tests of this folder; each test uses its own topics and groups."""
     folder = tmp_path_factory.mktemp("tools-broker")
-    with BrokerProcess(folder, {"num.partitions": "2", "offsets.topic.num.partitions": "4"}) as process:
+    settings = {
+        "num.partitions": "2",
+        "offsets.topic.num.partitions": "4",
+        # A member of a new share group gets its partitions with its second heartbeat.
+        "group.share.min.heartbeat.interval.ms": "50",
+        "group.share.heartbeat.interval.ms": "50",
+        "share.coordinator.state.topic.num.partitions": "1",
+    }
+    with BrokerProcess(folder, settings) as process:
         yield process
 
 
