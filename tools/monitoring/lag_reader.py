@@ -38,6 +38,8 @@ T = TypeVar("T")
 GROUPS_PER_REQUEST: Final = 100
 CONSUMER: Final = "consumer"
 """The type of groups of the consumer protocol (KIP-848)."""
+SHARE: Final = "share"
+"""The type of share groups (KIP-932), which have no committed offsets."""
 PARTITIONS_PER_REQUEST: Final = 20_000
 
 
@@ -251,10 +253,12 @@ class LagReader:
                     committed[found.group_id] = read_offsets(found)
 
     def _groups(self, broker_id: int) -> dict[str, int]:
-        """Return the number of members of each group that a broker coordinates."""
+        """Return the number of members of each group with committed offsets that a broker coordinates."""
         listed = self._admin.call_once(ListGroupsRequest(), ListGroupsResponse, broker_id=broker_id)
         raise_for(listed.error_code)
-        wanted = [each for each in listed.groups if self._wanted.search(each.group_id)]
+        wanted = [
+            each for each in listed.groups if each.group_type.lower() != SHARE and self._wanted.search(each.group_id)
+        ]
         newer = [each.group_id for each in wanted if each.group_type.lower() == CONSUMER]
         classic = [each.group_id for each in wanted if each.group_type.lower() != CONSUMER]
         found: dict[str, int] = {}

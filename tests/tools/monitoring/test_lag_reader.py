@@ -67,7 +67,12 @@ class FakeAdmin:
         self._reach(broker_id)
         match request:
             case ListGroupsRequest():
-                return ListGroupsResponse(groups=[ListedGroup(group_id=f"g{broker_id}", protocol_type="consumer")])
+                return ListGroupsResponse(
+                    groups=[
+                        ListedGroup(group_id=f"g{broker_id}", protocol_type="consumer"),
+                        ListedGroup(group_id=f"share-{broker_id}", protocol_type="share", group_type="share"),
+                    ]
+                )
             case DescribeGroupsRequest():
                 return DescribeGroupsResponse(groups=[DescribedGroup(group_id=each) for each in request.groups])
             case OffsetFetchRequest():
@@ -128,7 +133,7 @@ def parts(found: ClusterLag) -> list[Part]:
     return [problem.part for problem in found.problems]
 
 
-def test_a_reading_without_problems_has_all_groups_and_partitions() -> None:
+def test_a_reading_without_problems_has_all_groups_with_offsets_and_all_partitions() -> None:
     found = reader(FakeAdmin()).read()
     assert {group: lags["t", 0].lag for group, lags in found.groups.items()} == {"g1": 7, "g2": 6}
     assert [found.partitions["t", index].end for index in range(2)] == [10, 10]
