@@ -165,8 +165,11 @@ class ShareProtocol:
     async def move(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], ErrorCode]:
         """Let an empty group begin at other offsets, by topic and partition; return a code for each.
 
-        Raises KafkaError: NON_EMPTY_GROUP.
+        A group that does not exist is created. Raises KafkaError: NON_EMPTY_GROUP.
         """
+        present = self._groups.find_named(group_id)
+        if present is None or present.machine.is_dead:
+            self._groups.add_share_group(group_id)
         group, machine = self._require(group_id, must_be_empty=True)
         topics, codes = self._topics(), dict[tuple[str, int], ErrorCode]()
         missing = {}

@@ -41,7 +41,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "topics.topic_id": "INVALID_REQUEST UNKNOWN_TOPIC_ID",
     },
     "OffsetCommit": {
-        "group_id": "ILLEGAL_GENERATION INVALID_GROUP_ID",
+        "group_id": "GROUP_ID_NOT_FOUND ILLEGAL_GENERATION INVALID_GROUP_ID",
         "topics.name": "UNKNOWN_TOPIC_OR_PARTITION",
         "topics.partitions.partition_index": "UNKNOWN_TOPIC_OR_PARTITION",
         "topics.partitions.committed_metadata": "OFFSET_METADATA_TOO_LARGE",
@@ -223,7 +223,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     "TxnOffsetCommit": {
         "": "CONCURRENT_TRANSACTIONS",
         "transactional_id": "INVALID_PRODUCER_ID_MAPPING INVALID_REQUEST",
-        "group_id": "INVALID_GROUP_ID UNKNOWN_MEMBER_ID",
+        "group_id": "GROUP_ID_NOT_FOUND INVALID_GROUP_ID UNKNOWN_MEMBER_ID",
         "producer_id": "INVALID_PRODUCER_ID_MAPPING",
         "producer_epoch": "INVALID_PRODUCER_EPOCH",
         "topics.name": "UNKNOWN_TOPIC_OR_PARTITION",

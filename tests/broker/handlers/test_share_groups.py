@@ -357,6 +357,19 @@ async def test_offsets_are_moved_while_the_group_is_empty(shared: Shared) -> Non
     assert acquired(await ann.fetch()) == [(7, 9, 1)]
 
 
+async def test_a_group_that_does_not_exist_begins_where_it_is_told(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(10)
+    shared.group = "another"
+    partition = AlteredPartition(partition_index=0, start_offset=6)
+    request = AlterShareGroupOffsetsRequest(
+        group_id="another", topics=[AlteredTopic(topic_name=shared.topic, partitions=[partition])]
+    )
+    response = await shared.broker.ask(request, 0)
+    assert [each.error_code for each in response.responses[0].partitions] == [0]
+    assert acquired(await shared.member("ann").fetch()) == [(6, 9, 1)]
+
+
 async def test_groups_of_different_kinds_do_not_mix(shared: Shared) -> None:
     await shared.begin()
     request = ConsumerGroupHeartbeatRequest(

@@ -222,12 +222,12 @@ def test_check_reports_all_errors_of_a_file_with_their_lines(run: RunTool, tmp_p
 def test_check_reports_what_is_valid_and_not_supported(run: RunTool, tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text(
-        "log.dirs=/nowhere\ngroup.coordinator.rebalance.protocols=classic,share\n"
+        "log.dirs=/nowhere\ngroup.coordinator.rebalance.protocols=consumer\n"
         "listeners=SASL_PLAINTEXT://:9092\ninter.broker.listener.name=SASL_PLAINTEXT\n"
     )
     outcome = run(server_start.main, "--check", str(path))
     assert outcome.status == 1
-    assert f"{path}:2: Invalid value classic,share for configuration" in outcome.stderr
+    assert f"{path}:2: Invalid value consumer for configuration" in outcome.stderr
     assert "GSSAPI" in outcome.stderr
 
 
