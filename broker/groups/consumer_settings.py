@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from base import re2_patterns
 from broker.groups.machine.consumer.assignors import Assignor, RangeAssignor, UniformAssignor
 from broker.groups.machine.consumer.events import Timeouts
 from broker.groups.machine.consumer.membership import ConsumerGroupSettings
@@ -40,16 +41,10 @@ def share_group_settings(
 
 def matcher(regex: str) -> Callable[[str], bool]:
     """Return the test of topics by a regular expression (RE2). Raises KafkaError: INVALID_REGULAR_EXPRESSION."""
-    import re2  # on demand: few groups use it
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        compiled = re2.compile(regex, options)
-    except re2.error as error:
-        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+        return re2_patterns.matcher(regex)
+    except ValueError as error:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {reason}.",
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
         ) from error
-    return lambda name: compiled.fullmatch(name) is not None

@@ -1,10 +1,10 @@
-"""DescribeGroups: describe the state and the members of groups. A group that does not exist is Dead, without an error.
+"""DescribeGroups: describe the state and the members of groups. Before version 6, one that does not exist is Dead.
 
 So is one of the consumer protocol, which ConsumerGroupDescribe describes.
 
 The protocol, the metadata and the assignments of members are returned for stable groups only.
 
-Version notes: v3 authorised operations (KIP-430); v4 instance ids.
+Version notes: v3 authorised operations (KIP-430); v4 instance ids; v6 GROUP_ID_NOT_FOUND in place of Dead (KIP-1043).
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from protocol.schema import first_version
+
+FIRST_VERSION_WITH_MISSING_GROUPS = first_version(DescribedGroup, "error_message")
 
 API = Declaration(
     ApiKey.DESCRIBE_GROUPS,
@@ -67,8 +70,13 @@ def _describe(
         return _nothing(group_id, "", error.code)
     if isinstance(group, Group):
         described = _existing(group)
-    else:
+    elif context.api_version < FIRST_VERSION_WITH_MISSING_GROUPS:
         described = _nothing(group_id, GroupState.DEAD.value, ErrorCode.NONE)
+    else:
+        described = _nothing(group_id, GroupState.DEAD.value, ErrorCode.GROUP_ID_NOT_FOUND)
+        described.error_message = (
+            f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+        )
     if request.include_authorized_operations:
         described.authorized_operations = services.authorizer.operations(context, ResourceType.GROUP, group_id)
     return described

@@ -2,14 +2,16 @@
 
 Unknown state names in the filter are returned, and match nothing.
 
-Version notes: v1 filters by the minimum duration of the transaction (KIP-994).
+Version notes: v1 filters by the minimum duration of the transaction (KIP-994); v2 by a regular expression (KIP-1152).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Protocol
 
+from base import re2_patterns
 from base.clock import Clock
 from base.pause import each
 from broker.handlers.declaration import Declaration, Permissions
@@ -22,7 +24,7 @@ from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.machine.states import STATES_BY_TITLE
 from broker.transactions.machine.transaction import Metadata
 from protocol.api_key import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -49,9 +51,23 @@ async def handle(
     pause = services.sliced_work.pause
     now_ms = services.clock.now_ms()
     known = list(services.transactions.inspection.transactions())
-    wanted = (each_known for each_known in known if _is_wanted(request, each_known[1], now_ms))
+    is_named = _named(request.transactional_id_pattern)
+    wanted = ((name, metadata) for name, metadata in known if is_named(name) and _is_wanted(request, metadata, now_ms))
     states = await each(wanted, _state, pause)
     return ListTransactionsResponse(unknown_state_filters=_unknown_states(request), transaction_states=states)
+
+
+def _named(pattern: str | None) -> Callable[[str], bool]:
+    """Return the test of ids by a regular expression (RE2). Raises KafkaError: INVALID_REGULAR_EXPRESSION."""
+    if not pattern:
+        return lambda _: True
+    try:
+        return re2_patterns.matcher(pattern)
+    except ValueError as error:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"TransactionalIdPattern `{pattern}` is not a valid regular expression: {error}.",
+        ) from error
 
 
 def _state(known: tuple[str, Metadata]) -> TransactionState:

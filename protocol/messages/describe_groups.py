@@ -1,13 +1,13 @@
 """DescribeGroups (15): returns state, protocol and members of groups.
 
-v3 adds authorized operations, v4 static members.
+v3 adds authorized operations, v4 static members, v6 an error for a group that does not exist (KIP-1043).
 """
 
 from protocol.api_key import ApiKey
 from protocol.schema import boolean, bytes_, int16, int32, message, since, string, struct
 
 
-@message(ApiKey.DESCRIBE_GROUPS, versions=range(0, 6), flexible=5)
+@message(ApiKey.DESCRIBE_GROUPS, versions=range(0, 7), flexible=5)
 class DescribeGroupsRequest:
     groups: list[string]
     include_authorized_operations: boolean = since(3, default=False)
@@ -26,6 +26,7 @@ class DescribedGroupMember:
 @struct
 class DescribedGroup:
     error_code: int16 = 0
+    error_message: string | None = since(6, default=None)
     group_id: string
     group_state: string = ""
     protocol_type: string = ""
@@ -34,7 +35,7 @@ class DescribedGroup:
     authorized_operations: int32 = since(3, default=-0x8000_0000)  # the lowest number: not requested
 
 
-@message(ApiKey.DESCRIBE_GROUPS, versions=range(0, 6), flexible=5)
+@message(ApiKey.DESCRIBE_GROUPS, versions=range(0, 7), flexible=5)
 class DescribeGroupsResponse:
     throttle_time_ms: int32 = since(1, default=0)
     groups: list[DescribedGroup]

@@ -87,7 +87,9 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "protocol_type": "INCONSISTENT_GROUP_PROTOCOL",
         "protocol_name": "INCONSISTENT_GROUP_PROTOCOL",
     },
-    "DescribeGroups": {},
+    "DescribeGroups": {
+        "": "GROUP_ID_NOT_FOUND",
+    },
     "ListGroups": {},
     "ApiVersions": {
         "client_software_name": "INVALID_REQUEST",
@@ -374,7 +376,9 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     "DescribeTransactions": {
         "transactional_ids": "INVALID_REQUEST TRANSACTIONAL_ID_NOT_FOUND",
     },
-    "ListTransactions": {},
+    "ListTransactions": {
+        "transactional_id_pattern": "INVALID_REGULAR_EXPRESSION",
+    },
     "ConsumerGroupHeartbeat": {
         "": "GROUP_ID_NOT_FOUND",  # nobody has joined the group
         "group_id": "INVALID_REQUEST",

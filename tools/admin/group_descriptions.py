@@ -61,7 +61,12 @@ class ConsumerGroup(NamedTuple):
 def describe_group(admin: AdminClient, name: str) -> ConsumerGroup:
     """Return one group; an unknown one is Dead. Raises KafkaError."""
     request = DescribeGroupsRequest(groups=[name])
-    group = admin.query_coordinator(name, request, DescribeGroupsResponse, lambda response: response.groups)
+    group = DescribedGroup(group_id=name, group_state=DEAD)
+    try:
+        group = admin.query_coordinator(name, request, DescribeGroupsResponse, lambda response: response.groups)
+    except KafkaError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
     if group.group_state == DEAD:
         group = _consumer_group(admin, name) or group
     coordinator_id = admin.coordinator(name)

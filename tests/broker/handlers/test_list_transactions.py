@@ -52,14 +52,22 @@ async def test_all_transactions_are_listed_without_filters(served: ServedTransac
         ({"duration_filter": 9_999, "state_filters": ["Ongoing"]}, ["old"]),
         ({"duration_filter": 10_000, "state_filters": ["Ongoing"]}, []),
         ({"duration_filter": -1}, ["old", "young", "idle"]),
+        ({"transactional_id_pattern": "o.*|idle"}, ["old", "idle"]),
+        ({"transactional_id_pattern": "o"}, []),
+        ({"transactional_id_pattern": ""}, ["old", "young", "idle"]),
     ],
 )
 async def test_only_transactions_that_match_all_filters_are_listed(
     served: ServedTransactions, filters: dict[str, Any], names: list[str]
 ) -> None:
-    response = await served.ask(list_transactions, request(**filters), 1)
+    response = await served.ask(list_transactions, request(**filters), 2)
     assert [each.transactional_id for each in response.transaction_states] == names
     assert response.unknown_state_filters == [each for each in filters.get("state_filters", []) if each == "NoSuch"]
+
+
+async def test_an_invalid_expression_is_refused(served: ServedTransactions) -> None:
+    response = await served.ask(list_transactions, request(transactional_id_pattern="("), 2)
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 @pytest.mark.parametrize("version", VERSIONS)
