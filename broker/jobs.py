@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+RETENTION = "retention"
 WRITEBACK_INTERVAL_MS = 200
 REMOVAL_INTERVAL_MS = 1_000
 IDLE_RELEASE_INTERVAL_MS = 30_000
@@ -41,11 +42,12 @@ KEY_SET_CHECK_INTERVAL_MS = 5_000
 """A token with an unknown key has the keys read again, so this bounds how often clients can cause that."""
 
 
-def repeat_until_closed(undo: AsyncExitStack, *jobs: Job) -> None:
+def repeat_until_closed(undo: AsyncExitStack, *jobs: Job) -> PeriodicJobs:
     """Run the jobs in their intervals until `undo` is closed."""
     repeated = PeriodicJobs(jobs)
     repeated.start()
     undo.push_async_callback(repeated.stop)
+    return repeated
 
 
 def storage_jobs(
@@ -71,7 +73,7 @@ def storage_jobs(
 
     return [
         Job(
-            "retention",
+            RETENTION,
             config[properties.LOG_RETENTION_CHECK_INTERVAL_MS],
             lambda: logs.run_retention(clock.now_ms(), sliced_work.pause, off_loop),
             initial_delay_ms=config[properties.LOG_INITIAL_TASK_DELAY_MS],

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from base.clock import Clock
 from broker.assembly import Surroundings, assemble
@@ -30,6 +30,7 @@ from broker.cluster.metadata_store import (
 from broker.environment import Environment, environment_of_this_machine
 from broker.foundation import Foundation
 from broker.jobs import (
+    RETENTION,
     key_set_jobs,
     quota_jobs,
     repeat_until_closed,
@@ -43,6 +44,7 @@ from broker.listeners import BrokerListeners
 from broker.load_display import load_display
 from broker.loop.cpu_pool import CpuPool
 from broker.loop.loop_timer import LoopTimer
+from broker.loop.periodic_jobs import PeriodicJobs
 from broker.loop.thread_pool import ThreadPool
 from broker.lost_logs import LostLogs, ReplicaStates
 from broker.network.connection import Dispatcher
@@ -166,6 +168,7 @@ class Server:
         self._is_stopped: Callable[[], bool]
         self._lost_logs: LostLogs | None = None
         self._notices: set[asyncio.Task[None]] = set()
+        self._jobs: PeriodicJobs
         self._cleaner: LogCleaner | None = None
         self._metrics_endpoint: MetricsEndpoint | None = None
         self._state = BrokerState.NOT_RUNNING
@@ -233,6 +236,16 @@ class Server:
             logger.info("closed cleanly in %.1f s", self._clock.monotonic_s() - since_s)
             logger.info("[KafkaServer id=%d] shut down completed", self._services.broker_id)
 
+    async def run_retention(self) -> int:
+        """Apply the retention of all topics now; return how many segments were removed."""
+        removed = cast(int, await self._jobs.run_now(RETENTION))
+        return removed + (0 if self._cleaner is None else await self._cleaner.expire_now())
+
+    async def run_compaction(self, topic: str) -> int:
+        """Clean the logs of a compacted topic now, up to their ends; return how many were cleaned."""
+        logs = [log for log in self._log_manager.logs() if log.topic == topic]
+        return 0 if self._cleaner is None else await self._cleaner.clean_now(logs)
+
     async def _start(self) -> None:
         self._state = BrokerState.STARTING
         if problems := list(unsupported_settings(self._config)):
@@ -298,9 +311,9 @@ class Server:
         await self._start_background_work(foundation, services, read_security_again)
         await self._lost_logs.stop_serving()  # a directory that failed during the start
         if not self._is_clustered:
-            self._warn_unmet_settings(services)
+            _warn_unmet_settings(self._config, services)
         if self._is_clustered:
-            await self._wait_for(metadata_received)
+            await _wait_for(metadata_received, self._config[properties.ZOOKEEPER_SESSION_TIMEOUT_MS])
         services.assigned_replicas.report_unclaimed_logs(
             partial(services.metadata_cache.is_assigned, services.broker_id)
         )
@@ -483,7 +496,7 @@ class Server:
             coordinator.start()
             self._undo.push_async_callback(coordinator.stop)
         await self._start_cleaning(foundation)
-        repeat_until_closed(
+        self._jobs = repeat_until_closed(
             self._undo,
             *storage_jobs(
                 self._config,
@@ -502,14 +515,6 @@ class Server:
                 self._config, self._clock, list(self._listeners.sources.remote_keys.values()), self._background
             ),
         )
-
-    async def _wait_for(self, metadata_received: asyncio.Event) -> None:
-        """Wait until the controller has sent metadata; it does so when this broker registers."""
-        timeout_ms = self._config[properties.ZOOKEEPER_SESSION_TIMEOUT_MS]
-        try:
-            await asyncio.wait_for(metadata_received.wait(), timeout_ms / 1000)
-        except TimeoutError:
-            logger.warning("no controller has sent metadata within %d ms: serving without it", timeout_ms)
 
     async def _move_leadership(self) -> None:
         """Have the controller move the leadership of this broker's partitions to other brokers."""
@@ -530,12 +535,6 @@ class Server:
         await self._services.config_changes.apply(entity)
         await self._services.scram_credentials.apply(entity)
         await self._services.enforced_quotas.apply(entity)
-
-    def _warn_unmet_settings(self, services: Services) -> None:
-        """Log a warning for each setting that a broker which runs alone cannot satisfy."""
-        topics = {name: services.topic_configs.overrides(name) for name in services.metadata_cache.topics}
-        for line in unmet_by_one_broker(self._config, topics):
-            logger.warning("%s", line)
 
     async def _start_cleaning(self, foundation: Foundation) -> None:
         """Start the log cleaner unless `log.cleaner.enable` is false."""
@@ -644,3 +643,18 @@ class Server:
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._blocking, work)
+
+
+async def _wait_for(metadata_received: asyncio.Event, timeout_ms: int) -> None:
+    """Wait until the controller has sent metadata; it does so when this broker registers."""
+    try:
+        await asyncio.wait_for(metadata_received.wait(), timeout_ms / 1000)
+    except TimeoutError:
+        logger.warning("no controller has sent metadata within %d ms: serving without it", timeout_ms)
+
+
+def _warn_unmet_settings(config: BrokerConfig, services: Services) -> None:
+    """Log a warning for each setting that a broker which runs alone cannot satisfy."""
+    topics = {name: services.topic_configs.overrides(name) for name in services.metadata_cache.topics}
+    for line in unmet_by_one_broker(config, topics):
+        logger.warning("%s", line)

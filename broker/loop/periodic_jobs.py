@@ -29,11 +29,19 @@ class PeriodicJobs:
     """Runs jobs until it is stopped."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
-        self._jobs = list(jobs)
+        self._jobs = {job.name: (job, asyncio.Lock()) for job in jobs}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(_repeat(job), name=job.name) for job in self._jobs]
+        self._tasks = [
+            asyncio.create_task(_repeat(job, running), name=name) for name, (job, running) in self._jobs.items()
+        ]
+
+    async def run_now(self, name: str) -> object:
+        """Run one job now, but not while it runs already, and return its result."""
+        job, running = self._jobs[name]
+        async with running:
+            return await job.run()
 
     async def stop(self) -> None:
         """Cancel waiting jobs, and wait until running jobs have ended."""
@@ -43,11 +51,11 @@ class PeriodicJobs:
         self._tasks.clear()
 
 
-async def _repeat(job: Job) -> None:
+async def _repeat(job: Job, alone: asyncio.Lock) -> None:
     delay_ms = job.interval_ms if job.initial_delay_ms is None else job.initial_delay_ms
     while True:
         await asyncio.sleep(delay_ms / 1000)
-        running = asyncio.ensure_future(job.run())
+        running = asyncio.ensure_future(_run(job, alone))
         try:
             # Shielded so that a stop leaves no checkpoint half written.
             await asyncio.shield(running)
@@ -60,3 +68,8 @@ async def _repeat(job: Job) -> None:
         except Exception:
             logger.exception("%s failed; it runs again in %d ms", job.name, job.interval_ms)
         delay_ms = job.interval_ms
+
+
+async def _run(job: Job, alone: asyncio.Lock) -> None:
+    async with alone:
+        await job.run()

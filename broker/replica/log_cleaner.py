@@ -16,7 +16,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -30,6 +30,7 @@ from storage.cleaning.cleaning_metrics import CleanerMetrics, Uncleanable
 from storage.cleaning.log_cleaning import CleanerSettings, Cleaning, LogCleaning
 from storage.directories.log_directory import LogDirectory
 from storage.disk.files import ShortageError
+from storage.log.log import Log
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -168,6 +169,7 @@ class LogCleaner:
         self._count = count
         self._backoff_ms = backoff_ms
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._expiring = asyncio.Lock()
         self.dead_thread_count = 0
         self._is_checkpoint_wanted = False
         self._checkpoints: asyncio.Task[None] | None = None
@@ -188,6 +190,33 @@ class LogCleaner:
         self._backoff_ms = backoff_ms
         self._count = settings.threads
         self.start()
+
+    async def clean_now(self, logs: Iterable[Log]) -> int:
+        """Clean each of the logs that has something to clean, up to its end; return how many were cleaned.
+
+        Closes the active segments first. Waits for the end of another pass over a log.
+        """
+        with self._new_threads(_THREADS_PER_WORKER, "log-cleaner") as threads:
+            slot = _Slot(0, self._new_worker(), threads)
+            count = 0
+            try:
+                for log in logs:
+                    while self._cleaning.is_in_progress(log):  # noqa: ASYNC110 - a pass does not report its end
+                        await asyncio.sleep(WANTED_CHECK_S)
+                    log.planned.between_writes(partial(log.appends.roll, self._clock.now_ms()))
+                    due = self._cleaning.take(log, self._clock.now_ms())
+                    if due is not None:
+                        await self._clean(slot, due)
+                        count += 1
+                await self._off_loop(self._cleaning.write_checkpoints)
+            finally:
+                await slot.end()
+        return count
+
+    async def expire_now(self) -> int:
+        """Delete the expired segments of compacted logs; return how many."""
+        async with self._expiring:
+            return await self._cleaning.delete_expired(self._clock.now_ms(), self._sliced_work.pause, self._off_loop)
 
     def metrics(self) -> CleanerMetrics:
         return self._cleaning.metrics(self._clock.now_ms())
@@ -242,7 +271,7 @@ class LogCleaner:
         if due is not None:
             await self._clean(slot, due)
         if slot.number == 0:
-            await self._cleaning.delete_expired(self._clock.now_ms(), self._sliced_work.pause, self._off_loop)
+            await self.expire_now()
         await self._off_loop(self._cleaning.write_checkpoints)
         if due is None:
             await slot.end()

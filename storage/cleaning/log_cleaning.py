@@ -174,11 +174,36 @@ class LogCleaning(LogObserver):
             directory = self._log_manager.directory_of(log.topic, log.partition)
             if directory is None or log.is_offline:
                 continue  # reading another log has taken the directory or this log offline
-            job = self._read(log, partial(self._job, log, part, now_ms))
-            if job is not None:
-                self._in_progress.add(log.name)
-                return Cleaning(log, directory, job, log.truncation_count, worker)
+            cleaning = self._begin(log, directory, part, now_ms, worker)
+            if cleaning is not None:
+                return cleaning
         return None
+
+    def take(self, log: Log, now_ms: int) -> Cleaning | None:
+        """Return a pass over one log, however few of its bytes are dirty; None if it has nothing to clean.
+
+        Also None while `is_in_progress`.
+        """
+        directory = self._log_manager.directory_of(log.topic, log.partition)
+        if directory is None or not self._may_be_cleaned(log):
+            return None
+        part = self._read(log, partial(self.cleanable_part_of, log, now_ms))
+        if part is None or not part.cleanable_bytes:
+            return None
+        return self._begin(log, directory, part, now_ms, 0)
+
+    def _begin(
+        self, log: Log, directory: LogDirectory, part: CleanableLog, now_ms: int, worker: int
+    ) -> Cleaning | None:
+        job = self._read(log, partial(self._job, log, part, now_ms))
+        if job is None:
+            return None
+        self._in_progress.add(log.name)
+        return Cleaning(log, directory, job, log.truncation_count, worker)
+
+    def is_in_progress(self, log: Log) -> bool:
+        """Return whether a pass over a log has not ended."""
+        return log.name in self._in_progress
 
     def is_wanted(self, cleaning: Cleaning) -> bool:
         """Return whether the result of a pass can still be used: its log and its segments have not changed."""

@@ -81,6 +81,22 @@ def test_overdue_log_is_picked_before_a_dirtier_one(broker: Broker) -> None:
     assert broker.cleaning.metrics(NOW_MS + 5000).max_compaction_delay_secs == 4
 
 
+def test_one_log_is_taken_below_its_dirty_ratio_but_not_twice(broker: Broker) -> None:
+    log = broker.log(NAME)
+    fill(log, "x" * 500)
+    assert broker.clean()
+    fill(log, "1")
+    log.reconfigure(dataclasses.replace(CONFIG, min_cleanable_dirty_ratio=0.9))
+    assert broker.cleaning.pick(NOW_MS) is None
+    taken = broker.cleaning.take(log, NOW_MS)
+    assert taken is not None
+    assert broker.cleaning.is_in_progress(log)
+    assert broker.cleaning.take(log, NOW_MS) is None
+    assert broker.cleaning.finish(taken, clean(taken.job), now_ms=NOW_MS)
+    assert broker.cleaning.take(log, NOW_MS) is None, "nothing is dirty"
+    assert not broker.cleaning.is_in_progress(log)
+
+
 def test_pass_gets_its_share_of_memory_and_bandwidth(broker: Broker) -> None:
     config = BrokerConfig.from_properties(
         {
