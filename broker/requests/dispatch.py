@@ -117,6 +117,11 @@ class RequestDispatcher:
             if self._services.enforced_quotas.is_active:
                 vars(self)[name] = replacement
 
+    def serve_with(self, table: Mapping[int, ModuleType]) -> None:
+        """Serve requests from now on with the handlers of `table`, which has the same APIs as the one before."""
+        self._table = table
+        self._routes.clear()
+
     def _framed_by_quota(self, route: Route, context: ServedRequest, response: object, elements_left: int) -> Buffers:
         """Do the same as `_framed`, after the request was recorded."""
         return RequestDispatcher._framed(self, route, context, self._recorded(context, response), elements_left)

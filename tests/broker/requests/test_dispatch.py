@@ -41,12 +41,16 @@ def dispatcher_with(handle: Handler) -> RequestDispatcher:
     return dispatcher_of({HEARTBEAT: handle})
 
 
-def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatcher:
+def table_of(handlers: Mapping[int, Callable[..., Any]]) -> Mapping[int, ModuleType]:
     table = {}
     for key, handle in handlers.items():
         table[key] = module = ModuleType("scripted")
         module.API = Declaration(ApiKey(key))
         module.handle = handle  # type: ignore[attr-defined]
+    return table
+
+
+def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatcher:
     clock = ManualClock()
     services = SimpleNamespace(
         sliced_work=SlicedWork(clock.monotonic_ms),
@@ -56,7 +60,7 @@ def dispatcher_of(handlers: Mapping[int, Callable[..., Any]]) -> RequestDispatch
         authorizer=Authorizer(is_active=False),
         enforced_quotas=SimpleNamespace(is_active=False, activity=Subscribers()),
     )
-    return RequestDispatcher(cast(Services, services), table)
+    return RequestDispatcher(cast(Services, services), table_of(handlers))
 
 
 def heartbeat(version: int = 4) -> memoryview:
@@ -300,3 +304,13 @@ def test_a_request_over_a_quota_mutes_its_connection() -> None:
     assert isinstance(outcome, Outcome)
     assert outcome.buffers is not None
     assert (outcome.mute_ms, response_in(outcome.buffers).throttle_time_ms) == (70, 70)
+
+
+def test_another_table_serves_the_next_requests() -> None:
+    def fails(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    dispatcher = dispatcher_with(lambda *_: HeartbeatResponse())
+    assert immediate_response(dispatcher).error_code == 0
+    dispatcher.serve_with(table_of({HEARTBEAT: fails}))
+    assert immediate_response(dispatcher).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
