@@ -7,7 +7,7 @@ import asyncio
 import ctypes
 import gc
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 import uvloop
 
@@ -26,7 +26,9 @@ FREED_SIZE_MAX = 8 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
-def run_in_loop(main: Coroutine[None, None, int]) -> int:
+def run_in_loop(
+    main: Coroutine[None, None, int], new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+) -> int:
     """Run a coroutine that hosts brokers, in a process and an event loop set up for them; return its result."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()  # modules and classes live as long as the process
@@ -34,7 +36,7 @@ def run_in_loop(main: Coroutine[None, None, int]) -> int:
     gc.enable()
     raise_limit()
     _keep_freed_memory()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(main)
 
 
