@@ -261,14 +261,20 @@ def _has_ignored_log_dir(static: Mapping[str, str], overrides: Mapping[str, str]
 def _warning(key: str) -> str | None:
     if (warning := old_names.warning_for(key)) is not None:
         return warning
-    if base_row(key) is not None or key.startswith((_PROVIDER_PREFIX, *PLUG_IN_PREFIXES)):
+    if is_known(key):
         return None
-    nearest = _nearest_key(key)
+    nearest = nearest_key(key)
     suggestion = "" if nearest is None else f"; the nearest known key is {nearest}"
     return f"Unknown key {key} is kept, but the broker does not read it{suggestion}"
 
 
-def _nearest_key(key: str) -> str | None:
+def is_known(key: str) -> bool:
+    """Return whether a key is one of the broker's, or may be that of a plug-in."""
+    return base_row(key) is not None or key.startswith((_PROVIDER_PREFIX, *PLUG_IN_PREFIXES))
+
+
+def nearest_key(key: str) -> str | None:
+    """Return the known key that is most like an unknown one; None if none is."""
     from difflib import get_close_matches  # imported only if a file has an unknown key
 
     return next(iter(get_close_matches(key, BROKER_PROPERTIES, n=1, cutoff=_LIKENESS_MIN)), None)
