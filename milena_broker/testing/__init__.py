@@ -13,7 +13,10 @@ module of the broker into the test process: the process that hosts the brokers (
 the work.
 """
 
-from milena_broker.testing.broker import Broker, BrokerError, Cluster, Record
+from milena_broker.testing.broker import Broker, Cluster
+from milena_broker.testing.hosted_process import BrokerError
 from milena_broker.testing.process_cluster import ClusterBroker, ProcessCluster
+from milena_broker.testing.records import Record
+from milena_broker.testing.steps import Change
 
-__all__ = ["Broker", "BrokerError", "Cluster", "ClusterBroker", "ProcessCluster", "Record"]
+__all__ = ["Broker", "BrokerError", "Change", "Cluster", "ClusterBroker", "ProcessCluster", "Record"]

@@ -14,13 +14,22 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 
 from milena_broker.commands import modules
 
 START_TIMEOUT_S = 60.0
-ALONE, CLUSTER = b"a", b"c"
-"""The first byte of a request: which modules the process needs."""
+
+
+class Kind(Enum):
+    """What a new process has to prepare; the value is the first byte of a request."""
+
+    ALONE = b"a"
+    CLUSTER = b"c"
+    """It is one of several processes of a cluster."""
+
+
 _PID_SIZE_MAX = 32
 
 
@@ -77,9 +86,9 @@ class _Nursery:
         self._requests.settimeout(START_TIMEOUT_S)
         atexit.register(self.end)
 
-    def new_host(self, log: Path, *, with_cluster: bool) -> HostProcess:
+    def new_host(self, log: Path, kind: Kind) -> HostProcess:
         """Start a process that waits for its order. Raises NurseryError."""
-        request = (CLUSTER if with_cluster else ALONE) + os.fsencode(log)
+        request = kind.value + os.fsencode(log)
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -111,13 +120,10 @@ _lock = threading.Lock()
 _nursery: _Nursery | None = None
 
 
-def new_host(log: Path, *, with_cluster: bool = False) -> HostProcess:
-    """Start the process of a broker, and the process that starts brokers before the first. Raises NurseryError.
-
-    `with_cluster` first imports what the processes of a cluster use beside.
-    """
+def new_host(log: Path, kind: Kind = Kind.ALONE) -> HostProcess:
+    """Start the process of a broker, and the process that starts brokers before the first. Raises NurseryError."""
     global _nursery  # noqa: PLW0603 - one for this process, like the process itself
     with _lock:
         if _nursery is None or not _nursery.is_usable:
             _nursery = _Nursery()
-        return _nursery.new_host(log, with_cluster=with_cluster)
+        return _nursery.new_host(log, kind)

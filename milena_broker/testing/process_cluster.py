@@ -13,7 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from milena_broker.testing.broker import START_TIMEOUT_S, BrokerError, Cluster, HostedProcess, Restore
+from milena_broker.testing import arguments
+from milena_broker.testing.broker import Cluster
+from milena_broker.testing.controls import Controls
+from milena_broker.testing.hosted_process import START_TIMEOUT_S, BrokerError, HostedProcess
+from milena_broker.testing.nursery import Kind
+from milena_broker.testing.steps import Change
+
+__tracebackhide__ = True
 
 CLUSTER_SETTINGS: Mapping[str, str] = {
     "zookeeper.session.timeout.ms": "3000",
@@ -23,7 +30,7 @@ CLUSTER_SETTINGS: Mapping[str, str] = {
 """Settings that differ from Kafka's: a halted or isolated broker loses its leaderships after 3 s, not after 18."""
 
 
-class ClusterBroker:
+class ClusterBroker(Controls):
     """One broker of a `ProcessCluster`. Methods raise BrokerError."""
 
     def __init__(self, broker_id: int, cluster: ProcessCluster) -> None:
@@ -84,12 +91,12 @@ class ClusterBroker:
             self.stop()
         self.start()
 
-    def pause(self) -> Restore:
+    def pause(self) -> Change:
         """Halt the process until `resume`, or the end of a `with` block: connections stay open, nothing responds."""
         self._running().send_signal(signal.SIGSTOP)
         self._is_paused = True
         self._cluster.left(self, is_dead=False)
-        return Restore(self.resume)
+        return Change(self.resume)
 
     def resume(self) -> None:
         """Continue after `pause`; return when the others know the broker. Has no effect if it is not halted."""
@@ -98,22 +105,20 @@ class ClusterBroker:
             self._running().send_signal(signal.SIGCONT)
             self._cluster.joined(self)
 
-    def slow_disk(self, delay_ms: float = 20.0) -> Restore:
-        """Let each write and sync take longer, until it is called with 0, or the end of a `with` block."""
-        self.call("slow_disk", delay_ms=delay_ms)
-        return Restore(lambda: self.call("slow_disk", delay_ms=0))
-
     # -- for the cluster -----------------------------------------------------------------------------------------------
 
     def spawn(self) -> None:
         """Start the process, and wait until its broker serves."""
-        self._process = HostedProcess(self.log, with_cluster=True)
+        self._process = HostedProcess(self.log, Kind.CLUSTER)
         (self.port,) = self._process.exchange(self._cluster.order_of(self), START_TIMEOUT_S)
 
     def call(self, command: str, **arguments: object) -> Any:
         if self._is_paused:
             raise BrokerError(f"broker {self.broker_id} is paused: call resume() before {command}")
         return self._running().exchange({"command": command, "arguments": arguments}, START_TIMEOUT_S)
+
+    def _control(self, command: str, **arguments: object) -> list[Any]:
+        return [self.call(command, **arguments)]
 
     def _running(self) -> HostedProcess:
         if self._process is None:
@@ -138,11 +143,9 @@ class ProcessCluster(Cluster):
         folder: str | Path | None = None,
     ) -> None:
         """See `Cluster`. Broker 0 is in the first of `racks`, broker 1 in the next, and so on from the first again."""
-        own = {**CLUSTER_SETTINGS, **_internal_replication(brokers), **(settings or {})}
-        super().__init__(brokers, own, topics=topics, seed=seed, folder=folder)
-        if isinstance(racks, str):
-            raise TypeError(f"racks is the text {racks!r}: expected a sequence of names")
-        self._racks = tuple(racks)
+        super().__init__(brokers, settings, topics=topics, seed=seed, folder=folder)
+        self._settings = {**CLUSTER_SETTINGS, **_internal_replication(brokers), **self._settings}
+        self._racks = arguments.names("racks", racks)
         self._brokers = [ClusterBroker(broker_id, self) for broker_id in range(brokers)]
         self._doors: list[int] = []
 
@@ -153,15 +156,17 @@ class ProcessCluster(Cluster):
 
     def broker(self, broker_id: int) -> ClusterBroker:
         """Return one of the brokers."""
-        if broker_id not in range(len(self._brokers)):
+        if arguments.integer("broker_id", broker_id, 0) >= len(self._brokers):
             raise BrokerError(f"there is no broker {broker_id}, expected 0 to {len(self._brokers) - 1}")
         return self._brokers[broker_id]
 
     def leader_of(self, topic: str, partition: int = 0) -> ClusterBroker:
         """Return the broker that leads a partition, when there is one that runs."""
+        arguments.text("topic", topic)
+        arguments.integer("partition", partition, 0)
         return self.broker(self._call("leader_of", topic=topic, partition=partition))
 
-    def isolate(self, *broker_ids: int) -> Restore:
+    def isolate(self, *broker_ids: int) -> Change:
         """Cut these brokers off from the others, from each other and from the coordination server, but not from
         clients, until the next call, or the end of a `with` block. Without ids, nothing is cut, and the call returns
         when the brokers know each other again.
@@ -178,7 +183,7 @@ class ProcessCluster(Cluster):
                 broker.call("cut", ports=others)
         if not cut:
             self._call("know_each_other")
-        return Restore(self.isolate)
+        return Change(self.isolate)
 
     # -- Cluster -------------------------------------------------------------------------------------------------------
 
@@ -200,22 +205,16 @@ class ProcessCluster(Cluster):
             self._stop_brokers()
         super().restart()
 
-    def pause(self) -> Restore:
+    def pause(self) -> Change:
         """Halt all brokers until `resume`, or the end of a `with` block."""
         for broker in self._running():
             broker.pause()
-        return Restore(self.resume)
+        return Change(self.resume)
 
     def resume(self) -> None:
         """Continue after `pause`."""
         for broker in self._brokers:
             broker.resume()
-
-    def slow_disk(self, delay_ms: float = 20.0) -> Restore:
-        """Let each write and sync of all brokers take longer, until it is called with 0, or the end of a block."""
-        for broker in self._running():
-            broker.slow_disk(delay_ms)
-        return Restore(lambda: self.slow_disk(0))
 
     def stop_broker(self, broker_id: int) -> None:
         """Stop one broker cleanly: its leaderships move, and its clients get no connection."""
@@ -224,6 +223,9 @@ class ProcessCluster(Cluster):
     def start_broker(self, broker_id: int) -> None:
         """Start a broker that was stopped or killed again, with the same address."""
         self.broker(broker_id).start()
+
+    def _control(self, command: str, **arguments: object) -> list[Any]:
+        return [broker.call(command, **arguments) for broker in self._running()]
 
     def _running(self) -> list[ClusterBroker]:
         return [broker for broker in self._brokers if broker.is_running]
@@ -236,7 +238,7 @@ class ProcessCluster(Cluster):
     # -- the processes -------------------------------------------------------------------------------------------------
 
     def _spawn(self) -> None:
-        self._process = HostedProcess(self.log, with_cluster=True)
+        self._process = HostedProcess(self.log, Kind.CLUSTER)
         self._doors = self._process.exchange(self._order([], [], None), START_TIMEOUT_S)
         with ThreadPoolExecutor(len(self._brokers)) as threads:
             _all(threads.submit(broker.spawn).result for broker in self._brokers)

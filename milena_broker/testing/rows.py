@@ -7,87 +7,140 @@ import base64
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-FIELDS = {"key", "value", "headers", "partition", "timestamp_ms"}
-"""The fields of a record. A mapping is a record if it has `value` and no other names than these."""
+from milena_broker.testing import arguments
+from milena_broker.testing.arguments import shown
+
+__tracebackhide__ = True
+
+FIELDS = ("key", "value", "headers", "partition", "timestamp_ms")
+"""The fields of a record. A mapping with the key `value` is a record, and may have no others than these."""
 
 
-def message_of(row: object) -> dict[str, Any]:
-    """Return one row as the host expects it.
-
-    A row is a value, a tuple of key and value, or a mapping of the fields of a record; of these only `value` is
-    required. Keys and values are bytes, text, None, or anything else that JSON can express. Raises TypeError.
-    """
-    fields: Mapping[str, Any]
-    if isinstance(row, Mapping) and "value" in row and row.keys() <= FIELDS:
-        fields = row
-    elif isinstance(row, tuple) and len(row) == 2:
-        fields = {"key": row[0], "value": row[1]}
-    else:
-        fields = {"value": row}
-    headers = fields.get("headers") or ()
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return {
-        "key": _encoded(fields.get("key")),
-        "value": _encoded(fields["value"]),
-        "headers": [(name, _encoded(value)) for name, value in pairs],
-        "partition": fields.get("partition"),
-        "timestamp_ms": fields.get("timestamp_ms"),
-    }
+def messages_of(rows: object) -> Iterator[dict[str, Any]]:
+    """Yield rows as the host expects them. Raises TypeError and ValueError with the row that is wrong."""
+    if isinstance(rows, str | bytes | bytearray | memoryview | Mapping) or not isinstance(rows, Iterable):
+        raise TypeError(f"rows is {shown(rows)}: expected a list, or another iterable, of rows")
+    return (_message_of(row, f"row {number}") for number, row in enumerate(rows))
 
 
-def rows_of_file(path: str | Path) -> Iterator[object]:
+def messages_of_file(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file: one JSON value a line, or for `.csv` one row a line below a line of names.
 
     A CSV file with the column `value` has records; its other columns may be key, partition and timestamp_ms. Any other
     CSV file has values, each a JSON object of its columns. Raises OSError, and ValueError with the line.
     """
-    path = Path(path)
-    if path.suffix == ".csv":
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file, strict=True):
-                if None in row or None in row.values():
-                    raise ValueError(f"{path}: {row} has not as many columns as the first line")
-                yield _record_of_csv(row) if "value" in row and row.keys() <= FIELDS else row
+    yield from _messages_of_csv(path) if path.suffix == ".csv" else _messages_of_lines(path)
+
+
+def batched(messages: Iterator[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
+    """Yield messages in lists of at most `size`."""
+    while batch := list(islice(messages, size)):
+        yield batch
+
+
+def _message_of(row: object, where: str) -> dict[str, Any]:
+    """Return one row as the host expects it.
+
+    A row is a value, a tuple of key and value, or a mapping of the fields of a record; of these only `value` is
+    required. Keys and values are bytes, text, None, or anything else that JSON can express.
+    """
+    fields: Mapping[Any, Any]
+    if isinstance(row, Mapping) and "value" in row:
+        fields = row
+        if unknown := [name for name in row if name not in FIELDS]:
+            raise TypeError(
+                f"{where} has 'value' and {shown(unknown[0])}: expected only {', '.join(FIELDS)}; "
+                "a JSON object with the field 'value' is written as {'value': {'value': ...}}"
+            )
+    elif isinstance(row, tuple):
+        if len(row) != 2:
+            raise TypeError(f"{where} is {shown(row)}: expected a tuple of key and value")
+        fields = {"key": row[0], "value": row[1]}
+    else:
+        fields = {"value": row}
+    return {
+        "key": _encoded(f"key of {where}", fields.get("key")),
+        "value": _encoded(f"value of {where}", fields["value"]),
+        "headers": [
+            (name, _encoded(f"header {name!r} of {where}", value))
+            for name, value in _headers_of(fields.get("headers"), where)
+        ],
+        "partition": arguments.optional_integer(f"partition of {where}", fields.get("partition"), 0),
+        "timestamp_ms": arguments.optional_integer(
+            f"timestamp_ms of {where}", fields.get("timestamp_ms"), 0, arguments.INT64_MAX
+        ),
+    }
+
+
+def _headers_of(headers: object, where: str) -> Iterator[tuple[str, object]]:
+    if headers is None:
         return
+    if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
+        raise TypeError(f"headers of {where} is {shown(headers)}: expected a mapping, or pairs of name and value")
+    for pair in headers.items() if isinstance(headers, Mapping) else headers:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"a header of {where} is {shown(pair)}: expected a pair of name and value")
+        name, value = pair
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header of {where} is {shown(name)}: expected a text")
+        yield name, value
+
+
+def _messages_of_lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
+                where = f"{path}:{number}"
                 try:
-                    yield json.loads(line)
+                    row = json.loads(line)
                 except ValueError as error:
-                    raise ValueError(f"{path}:{number}: expected one JSON value a line: {error}") from error
+                    raise ValueError(f"{where}: expected one JSON value a line: {error}") from error
+                yield _message_of_line(row, where)
 
 
-def _record_of_csv(row: Mapping[str, str]) -> dict[str, Any]:
+def _messages_of_csv(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        for row in reader:
+            where = f"{path}:{reader.line_num}"
+            if None in row or None in row.values():
+                raise ValueError(f"{where}: {row} has not as many columns as the first line")
+            yield _message_of_line(_record_of_csv(row, where) if "value" in row else row, where)
+
+
+def _message_of_line(row: object, where: str) -> dict[str, Any]:
+    try:
+        return _message_of(row, "the row")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _record_of_csv(row: Mapping[str, str], where: str) -> dict[str, Any]:
     record: dict[str, Any] = dict(row)
     for name in ("partition", "timestamp_ms"):
         if name in record:
-            record[name] = int(record[name]) if record[name] else None
+            try:
+                record[name] = int(record[name]) if record[name] else None
+            except ValueError:
+                raise ValueError(f"{where}: {name} is {shown(record[name])}: expected an integer, or nothing") from None
     if not record.get("key", ""):
         record.pop("key", None)
     return record
 
 
-def batches_of(rows: Iterable[object], size: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield the messages of rows in lists of at most `size`."""
-    gathered: list[dict[str, Any]] = []
-    for row in rows:
-        gathered.append(message_of(row))
-        if len(gathered) == size:
-            yield gathered
-            gathered = []
-    if gathered:
-        yield gathered
-
-
-def _encoded(data: object) -> str | None:
+def _encoded(name: str, data: object) -> str | None:
     if data is None:
         return None
     if isinstance(data, bytes | bytearray | memoryview):
         plain = bytes(data)
     else:
-        plain = (data if isinstance(data, str) else json.dumps(data)).encode()
+        try:
+            plain = (data if isinstance(data, str) else json.dumps(data, allow_nan=False)).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{name} is {shown(data)}: expected bytes, text, or what JSON can express: {error}") from None
     return base64.b64encode(plain).decode()

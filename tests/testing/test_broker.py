@@ -168,7 +168,7 @@ def test_a_paused_broker_refuses_commands_at_once_and_lives_on(broker: Broker) -
 
 
 def test_consume_ends_in_time_if_the_broker_does_not_respond(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milena_broker.testing.broker.RESPONSE_DELAY_MAX_S", 0.05)
+    monkeypatch.setattr("milena_broker.testing.operations.RESPONSE_DELAY_MAX_S", 0.05)
     broker.produce("halted", ["kept"])
     os.kill(broker.pid, signal.SIGSTOP)
     try:

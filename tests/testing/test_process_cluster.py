@@ -113,7 +113,7 @@ def test_cluster_restarts_over_its_data_with_its_addresses(cluster: ProcessClust
 
 
 def test_racks_are_a_sequence_of_names() -> None:
-    with pytest.raises(TypeError, match="racks is the text 'abc'"):
+    with pytest.raises(TypeError, match="racks is 'abc': expected a sequence of names"):
         ProcessCluster(3, racks="abc")
 
 
