@@ -1,4 +1,4 @@
-"""What tests do with the topics and groups of brokers: create, produce and read.
+"""What tests do with the topics and groups of brokers: create, produce, read, and wait.
 
 Owns these operations and their time limits. Must not know processes: `_call` sends a command to the one that hosts the
 brokers, or their coordination server.
@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from milena_broker.testing import arguments
-from milena_broker.testing.hosted_process import CALL_TIMEOUT_S, RESPONSE_DELAY_MAX_S, BrokerError
-from milena_broker.testing.records import Record, record_of
+from milena_broker.testing.hosted_process import CALL_TIMEOUT_S, RESPONSE_DELAY_MAX_S, BrokerError, RefusedError
+from milena_broker.testing.records import Group, Record, record_of
 from milena_broker.testing.rows import batched, messages_of
 from milena_broker.testing.steps import Steps, blocking
 
@@ -84,6 +84,32 @@ class Operations(ABC):
         found = yield from self._read(topic, arguments.number("timeout_s", timeout_s, "seconds"), lacks, count)
         return sorted(found, key=lambda record: (record.partition, record.offset))
 
+    @blocking
+    def wait_for_record(
+        self, topic: str, matches: Callable[[Record], object], *, timeout_s: float = 10.0
+    ) -> Steps[Record]:
+        """Return the first committed record for which `matches` returns a true value, when there is one.
+
+        Waits for the topic as well. Raises BrokerError if there is none after `timeout_s`.
+        """
+        arguments.text("topic", topic)
+        if not callable(matches):
+            raise TypeError(f"matches is {arguments.shown(matches)}: expected a function of a record")
+        judged = 0
+        matching: list[Record] = []
+
+        def lacks(found: list[Record]) -> str | None:
+            nonlocal judged
+            new, judged = found[judged:], len(found)
+            matching.extend(record for record in new if not matching and matches(record))
+            if matching:
+                return None
+            last = f"; the last one is {found[-1]}" if found else ""
+            return f"one that matches{last}"
+
+        yield from self._read(topic, arguments.number("timeout_s", timeout_s, "seconds"), lacks, 1)
+        return matching[0]
+
     def _read(
         self, topic: str, timeout_s: float, lacks: Callable[[list[Record]], str | None], count: int | None
     ) -> Steps[list[Record]]:
@@ -121,3 +147,133 @@ class Operations(ABC):
     def reset(self) -> Steps[None]:
         """Delete all topics and groups. ACLs, quotas, users and changed settings stay."""
         yield partial(self._call, "reset")
+
+    # -- waits ---------------------------------------------------------------------------------------------------------
+
+    @blocking
+    def wait_for_topic(self, topic: str, partitions: int | None = None, *, timeout_s: float = 10.0) -> Steps[int]:
+        """Return how many partitions a topic has when it exists, and each partition has a leader.
+
+        With `partitions`, waits until it has that many. Raises BrokerError after `timeout_s`.
+        """
+        arguments.optional_integer("partitions", partitions, 1)
+
+        def judged(state: Mapping[str, Any]) -> str | None:
+            found = state["partitions"]
+            if state["error"] is not None:
+                return f"topic {topic!r} {state['error']}"
+            if partitions is not None and len(found) != partitions:
+                return f"topic {topic!r} has {len(found)} partitions"
+            without = [str(each["index"]) for each in found if each["leader"] < 0]
+            return f"topic {topic!r} has no leader for partition {', '.join(without)}" if without else None
+
+        expected = "a topic with leaders" if partitions is None else f"{partitions} partitions with leaders"
+        state = yield from self._wait("topic_state", {"topic": topic}, judged, expected, timeout_s)
+        return len(state["partitions"])
+
+    @blocking
+    def wait_for_leader(
+        self, topic: str, partition: int = 0, *, other_than: int | None = None, timeout_s: float = 10.0
+    ) -> Steps[int]:
+        """Return the id of the broker that leads a partition, when there is one.
+
+        With `other_than`, waits until it is not that broker. Raises BrokerError after `timeout_s`.
+        """
+        arguments.integer("partition", partition, 0)
+        arguments.optional_integer("other_than", other_than, 0)
+
+        def judged(state: Mapping[str, Any]) -> str | None:
+            leader = _leader(state, partition)
+            if state["error"] is not None:
+                return f"topic {topic!r} {state['error']}"
+            if leader is None:
+                return f"topic {topic!r} has {len(state['partitions'])} partitions"
+            return f"the leader of {topic}-{partition} is {leader}" if leader in (-1, other_than) else None
+
+        expected = f"a leader of {topic}-{partition}" + ("" if other_than is None else f" other than {other_than}")
+        state = yield from self._wait("topic_state", {"topic": topic}, judged, expected, timeout_s)
+        leader = _leader(state, partition)
+        assert leader is not None
+        return leader
+
+    @blocking
+    def wait_for_isr(self, topic: str, *, timeout_s: float = 10.0) -> Steps[None]:
+        """Return when all replicas of a topic are in sync. Raises BrokerError after `timeout_s`."""
+
+        def judged(state: Mapping[str, Any]) -> str | None:
+            if state["error"] is not None:
+                return f"topic {topic!r} {state['error']}"
+            lacking = [
+                f"the ISR of {topic}-{each['index']} is {each['isr']} of {each['replicas']}"
+                for each in state["partitions"]
+                if set(each["isr"]) != set(each["replicas"])
+            ]
+            return ", ".join(lacking) or None
+
+        expected = f"all replicas of {topic!r} in sync"
+        yield from self._wait("topic_state", {"topic": topic}, judged, expected, timeout_s)
+
+    @blocking
+    def wait_for_group(
+        self, group: str, *, members: int | None = None, is_caught_up: bool = True, timeout_s: float = 10.0
+    ) -> Steps[Group]:
+        """Return a group when it is stable and has committed all records of its topics.
+
+        Its topics are those of which it has committed offsets. With `members` it has exactly that many; 0 for a group
+        that all members have left, which is Dead, as in Kafka, if it has no offsets either. Without `is_caught_up`, its
+        offsets do not matter. Raises BrokerError after `timeout_s`.
+        """
+        arguments.text("group", group)
+        arguments.optional_integer("members", members, 0)
+        arguments.flag("is_caught_up", is_caught_up)
+        state_wanted = "Empty" if members == 0 else "Stable"
+
+        def judged(found: Mapping[str, Any]) -> str | None:
+            if found["state"] == "Dead" and (members != 0 or is_caught_up):
+                return f"group {group!r} does not exist"
+            has_members = found["members"] == members if members is not None else found["members"] > 0
+            if found["state"] not in (state_wanted, "Dead") or not has_members:
+                return f"group {group!r} is {found['state']} with {found['members']} members"
+            if not is_caught_up:
+                return None
+            if not found["has_commits"]:
+                return f"group {group!r} has committed no offset"
+            lags = [f"{lag} records of {name}" for name, lag in found["lags"].items() if lag]
+            return f"group {group!r} has not committed {', '.join(lags)}" if lags else None
+
+        expected = f"a group that is {state_wanted}" + ("" if members is None else f" with {members} members")
+        expected += " and has committed all records" if is_caught_up else ""
+        found = yield from self._wait("group_state", {"group": group}, judged, expected, timeout_s)
+        return Group(group, found["state"], found["members"], sum(found["lags"].values()))
+
+    def _wait(
+        self,
+        command: str,
+        options: Mapping[str, object],
+        judged: Callable[[Any], str | None],
+        expected: str,
+        timeout_s: float,
+    ) -> Steps[Any]:
+        """Return the result of a command when `judged` returns None for it; else it says what was seen."""
+        for name, value in options.items():
+            arguments.text(name, value)
+        deadline_s = time.monotonic() + arguments.number("timeout_s", timeout_s, "seconds")
+        while True:
+            left_s = max(deadline_s - time.monotonic(), 0.0)
+            try:
+                state = yield partial(
+                    self._call, command, response_timeout_s=left_s + RESPONSE_DELAY_MAX_S, **dict(options)
+                )
+                seen = judged(state)
+            except RefusedError as error:
+                seen = str(error)
+            if seen is None:
+                return state
+            if time.monotonic() > deadline_s:
+                raise BrokerError(f"{seen} after {timeout_s:g} s, expected {expected}")
+            yield POLL_S
+
+
+def _leader(state: Mapping[str, Any], partition: int) -> int | None:
+    """Return the leader of a partition, -1 for none; None if there is no such partition."""
+    return next((each["leader"] for each in state["partitions"] if each["index"] == partition), None)

@@ -1,6 +1,6 @@
-"""What tests see of a topic.
+"""What tests see of a topic and of a group.
 
-Owns the value, and its form in the responses of the host.
+Owns the values, and their form in the responses of the host.
 """
 
 from __future__ import annotations
@@ -25,6 +25,17 @@ class Record(NamedTuple):
     def json(self) -> Any:
         """Return the value, read as JSON. Raises ValueError."""
         return None if self.value is None else json.loads(self.value)
+
+
+class Group(NamedTuple):
+    """One group."""
+
+    group_id: str
+    state: str
+    """As in Kafka: Stable, Empty, PreparingRebalance and so on."""
+    members: int
+    lag: int
+    """How many records of the topics of its committed offsets it has not committed."""
 
 
 def record_of(topic: str, fields: Mapping[str, Any]) -> Record:
