@@ -14,9 +14,10 @@ the work.
 """
 
 from milena_broker.testing.broker import Broker, Cluster
+from milena_broker.testing.controls import Fault
 from milena_broker.testing.hosted_process import BrokerError
 from milena_broker.testing.process_cluster import ClusterBroker, ProcessCluster
 from milena_broker.testing.records import Group, Record
 from milena_broker.testing.steps import Change
 
-__all__ = ["Broker", "BrokerError", "Change", "Cluster", "ClusterBroker", "Group", "ProcessCluster", "Record"]
+__all__ = ["Broker", "BrokerError", "Change", "Cluster", "ClusterBroker", "Fault", "Group", "ProcessCluster", "Record"]

@@ -160,6 +160,49 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         ValueError,
         "delay_ms is -1: expected a number of milliseconds that is not negative",
     ),
+    (
+        lambda broker: broker.fail_next(0, "NONE"),
+        TypeError,
+        "api is 0: expected the name of an API, for example 'Produce'",
+    ),
+    (lambda broker: broker.fail_next("Produce", 6), TypeError, "error is 6: expected the name of an error code"),
+    (
+        lambda broker: broker.fail_next("Produce", "NONE"),
+        BrokerError,
+        "error is 'NONE': expected the name of an error code, and NONE is that of success",
+    ),
+    (
+        lambda broker: broker.fail_next("Produce", "NOT_LEADER"),
+        BrokerError,
+        "error is 'NOT_LEADER': expected an error code of Kafka's protocol; the nearest is 'NOT_LEADER_OR_FOLLOWER'",
+    ),
+    (
+        lambda broker: broker.fail_next("produce", "NOT_COORDINATOR"),
+        BrokerError,
+        "api is 'produce': expected an API of Kafka's protocol; the nearest is 'Produce'",
+    ),
+    (
+        lambda broker: broker.fail_next("Fetch", "NOT_COORDINATOR", times=0),
+        ValueError,
+        "times is 0: expected at least 1",
+    ),
+    (lambda broker: broker.delay("Fetch", None), TypeError, "delay_ms is None: expected a number of milliseconds"),
+    (
+        lambda broker: broker.drop_connection("Fetch", is_served="yes"),
+        TypeError,
+        "is_served is 'yes': expected True or False",
+    ),
+    (lambda broker: broker.drop_connection("Fetch", client_id=5), TypeError, "client_id is 5: expected a text"),
+    (
+        lambda broker: broker.drop_connection("SaslAuthenticate"),
+        BrokerError,
+        "api is 'SaslAuthenticate': expected an API other than those of logins, which meet no faults",
+    ),
+    (
+        lambda broker: broker.fault_count(1),
+        TypeError,
+        "fault is 1: expected what fail_next, delay or drop_connection returns",
+    ),
     (lambda broker: broker.stop_broker("0"), TypeError, "broker_id is '0': expected an integer"),
     (
         lambda broker: broker.stop_broker(7),
