@@ -1,4 +1,4 @@
-"""What tests change beneath a broker: its disk and its responses.
+"""What tests change beneath a broker: its disk, its responses, and when it removes records.
 
 Owns the arguments of these commands. Must not know processes: `_control` sends a command to each one that hosts
 brokers, and each performs it by itself (`tools.launch.fixture`).
@@ -99,3 +99,24 @@ class Controls(ABC):
             **options,
         )
         return Fault(number, lambda: self._control("remove_fault", number=number))
+
+    # -- removal of records --------------------------------------------------------------------------------------------
+
+    @blocking
+    def run_retention(self) -> Steps[int]:
+        """Apply the retention of all topics now, and not after `log.retention.check.interval.ms`.
+
+        Returns how many segments were removed. A segment is removed as a whole, as in Kafka.
+        """
+        removed = yield partial(self._control, "run_retention")
+        return sum(removed)
+
+    @blocking
+    def run_compaction(self, topic: str) -> Steps[int]:
+        """Compact all partitions of a topic now, however few of their records are new; return how many partitions were.
+
+        The active segments are closed first, so that the newest records are compacted too. `min.compaction.lag.ms`
+        still protects records.
+        """
+        compacted = yield partial(self._control, "run_compaction", topic=arguments.text("topic", topic))
+        return sum(compacted)

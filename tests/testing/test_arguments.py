@@ -203,6 +203,13 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         TypeError,
         "fault is 1: expected what fail_next, delay or drop_connection returns",
     ),
+    (lambda broker: broker.run_compaction(None), TypeError, "topic is None: expected a text"),
+    (
+        lambda broker: broker.run_compaction("t"),
+        BrokerError,
+        "topic 't' is not compacted: its cleanup.policy is delete",
+    ),
+    (lambda broker: broker.run_compaction("missing"), BrokerError, "topic 'missing' does not exist"),
     (lambda broker: broker.stop_broker("0"), TypeError, "broker_id is '0': expected an integer"),
     (
         lambda broker: broker.stop_broker(7),

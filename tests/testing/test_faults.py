@@ -1,4 +1,4 @@
-"""Faults of requests."""
+"""Faults of requests, and removal of records on request."""
 
 from __future__ import annotations
 
@@ -126,3 +126,21 @@ def test_one_broker_of_a_cluster_meets_faults() -> None:
         assert produced(cluster, "orders", "x") == [None]
         assert (leader.fault_count(fault), other.fault_count(spared)) == (1, 0)
         assert cluster.fault_count(fault) == 1
+
+
+def test_retention_runs_on_request(broker: Broker) -> None:
+    broker.create_topic("old", configs={"retention.ms": 1000})
+    broker.produce("old", [{"value": "x", "timestamp_ms": 1}])
+    broker.create_topic("old-table", configs={"cleanup.policy": "compact,delete", "retention.ms": 1000})
+    broker.produce("old-table", [{"key": "k", "value": "x", "timestamp_ms": 1}])
+    assert broker.run_retention() == 2
+    assert values(broker, "old") == values(broker, "old-table") == []
+    assert broker.run_retention() == 0
+
+
+def test_compaction_runs_on_request_up_to_the_newest_record(broker: Broker) -> None:
+    broker.create_topic("table", 2, configs={"cleanup.policy": "compact"})
+    broker.produce("table", [{"key": "k", "value": str(number), "partition": 1} for number in range(5)])
+    assert broker.run_compaction("table") == 1
+    assert values(broker, "table") == [b"4"]
+    assert broker.run_compaction("table") == 0
