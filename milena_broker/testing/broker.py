@@ -43,6 +43,7 @@ class Cluster(Operations, Controls):
         topics: Mapping[str, int] | None = None,
         seed: Mapping[str, str | Path] | None = None,
         folder: str | Path | None = None,
+        movable_clock: bool = False,
     ) -> None:
         """
         Args:
@@ -51,6 +52,7 @@ class Cluster(Operations, Controls):
             topics: topics to create at the start, with their number of partitions.
             seed: files of rows to produce at the start, by topic; see `messages_of_file`.
             folder: keeps the data; None for a temporary folder that is removed at the end.
+            movable_clock: whether `advance` can move the clock of the brokers.
         """
         self._count = arguments.integer("brokers", brokers, 1, BROKERS_MAX)
         self._settings = arguments.settings("settings", settings)
@@ -63,6 +65,7 @@ class Cluster(Operations, Controls):
             for topic, path in arguments.mapping("seed", seed, "topics to files").items()
         }
         self._kept_folder = None if folder is None else arguments.path("folder", folder)
+        self.has_movable_clock = arguments.flag("movable_clock", movable_clock)
         self._ports = [0] * brokers
         self._folder: Path | None = None
         self._process: HostedProcess | None = None
@@ -188,7 +191,7 @@ class Cluster(Operations, Controls):
 
     def _spawn(self) -> None:
         assert self._folder is not None
-        self._process = HostedProcess(self.log, Kind.ALONE)
+        self._process = HostedProcess(self.log, Kind.MOVABLE_CLOCK if self.has_movable_clock else Kind.ALONE)
         self._ports = self._exchange(
             {
                 "folder": str(self._folder),
@@ -243,6 +246,7 @@ class Broker(Cluster):
         seed: Mapping[str, str | Path] | None = None,
         as_version: str | None = None,
         folder: str | Path | None = None,
+        movable_clock: bool = False,
     ) -> None:
         """
         Args:
@@ -251,8 +255,9 @@ class Broker(Cluster):
             seed: files of rows to produce at the start, by topic; see `messages_of_file`.
             as_version: a release of Kafka from "0.8.2" to "3.9"; clients can use its API versions only.
             folder: keeps the data; None for a temporary folder that is removed at the end.
+            movable_clock: whether `advance` can move the clock of the broker.
         """
-        super().__init__(1, settings, topics=topics, seed=seed, folder=folder)
+        super().__init__(1, settings, topics=topics, seed=seed, folder=folder, movable_clock=movable_clock)
         if as_version is not None:
             self._settings["advertised.kafka.version"] = arguments.text(
                 "as_version", as_version, "a text, such as '2.8'"

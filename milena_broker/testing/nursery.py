@@ -28,6 +28,8 @@ class Kind(Enum):
     ALONE = b"a"
     CLUSTER = b"c"
     """It is one of several processes of a cluster."""
+    MOVABLE_CLOCK = b"m"
+    """A test moves its time."""
 
 
 _PID_SIZE_MAX = 32

@@ -42,6 +42,7 @@ NEW: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda new: new(seed="orders.csv"), TypeError, "seed is 'orders.csv': expected a mapping of topics to files"),
     (lambda new: new(seed={"a": 5}), TypeError, "seed['a'] is 5: expected a path"),
     (lambda new: new(folder=5), TypeError, "folder is 5: expected a path"),
+    (lambda new: new(movable_clock=1), TypeError, "movable_clock is 1: expected True or False"),
     (lambda new: new(as_version=2.8), TypeError, "as_version is 2.8: expected a text, such as '2.8'"),
     (lambda _: ProcessCluster(2, racks="ab"), TypeError, "racks is 'ab': expected a sequence of names"),
     (lambda _: ProcessCluster(2, racks=["a", ""]), ValueError, "racks[1] is empty: expected a name"),
@@ -210,6 +211,12 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         "topic 't' is not compacted: its cleanup.policy is delete",
     ),
     (lambda broker: broker.run_compaction("missing"), BrokerError, "topic 'missing' does not exist"),
+    (lambda broker: broker.advance("1 h"), TypeError, "time is '1 h': expected a number of seconds, or a timedelta"),
+    (
+        lambda broker: broker.advance(1),
+        BrokerError,
+        "the broker has the clock of the machine: start it with movable_clock=True",
+    ),
     (lambda broker: broker.stop_broker("0"), TypeError, "broker_id is '0': expected an integer"),
     (
         lambda broker: broker.stop_broker(7),
