@@ -13,11 +13,28 @@ module of the broker into the test process: the process that hosts the brokers (
 the work.
 """
 
+from milena_broker.testing.async_broker import AsyncBroker, AsyncCluster, AsyncClusterBroker, AsyncProcessCluster
 from milena_broker.testing.broker import Broker, Cluster
 from milena_broker.testing.controls import Fault
 from milena_broker.testing.hosted_process import BrokerError
+from milena_broker.testing.new_cluster import NewCluster
 from milena_broker.testing.process_cluster import ClusterBroker, ProcessCluster
 from milena_broker.testing.records import Group, Record
 from milena_broker.testing.steps import Change
 
-__all__ = ["Broker", "BrokerError", "Change", "Cluster", "ClusterBroker", "Fault", "Group", "ProcessCluster", "Record"]
+__all__ = [
+    "AsyncBroker",
+    "AsyncCluster",
+    "AsyncClusterBroker",
+    "AsyncProcessCluster",
+    "Broker",
+    "BrokerError",
+    "Change",
+    "Cluster",
+    "ClusterBroker",
+    "Fault",
+    "Group",
+    "NewCluster",
+    "ProcessCluster",
+    "Record",
+]

@@ -5,12 +5,11 @@ Owns the process: its start, its commands, its end, and its temporary folder. Mu
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +29,7 @@ BROKERS_MAX = 100
 
 
 class Cluster(Operations, Controls):
-    """Brokers in one process, with one client address for each. Use as a context manager, also with `async with`.
+    """Brokers in one process, with one client address for each. Use as a context manager.
 
     Their process ends with this one, however this one ends. Methods raise BrokerError.
     """
@@ -142,14 +141,6 @@ class Cluster(Operations, Controls):
     ) -> None:
         self.stop()
 
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop)
-
     # -- what tests do with it -----------------------------------------------------------------------------------------
 
     @property
@@ -178,6 +169,11 @@ class Cluster(Operations, Controls):
     def start_broker(self, broker_id: int) -> None:
         """Start a stopped broker of the cluster again, with the same address."""
         self._call("start_broker", broker_id=arguments.integer("broker_id", broker_id, 0))
+
+    @property
+    def logs(self) -> Sequence[Path]:
+        """The files with the logs of all processes."""
+        return [self.log]
 
     # -- the process ---------------------------------------------------------------------------------------------------
 
@@ -236,7 +232,7 @@ class Cluster(Operations, Controls):
 
 
 class Broker(Cluster):
-    """One broker of its own process. Use as a context manager, also with `async with`."""
+    """One broker of its own process. Use as a context manager."""
 
     def __init__(
         self,

@@ -154,6 +154,11 @@ class ProcessCluster(Cluster):
         """The folder of the data and logs."""
         return self.log.parent
 
+    @property
+    def logs(self) -> Sequence[Path]:
+        """The files with the logs of all processes."""
+        return [self.log, *(broker.log for broker in self._brokers)]
+
     def broker(self, broker_id: int) -> ClusterBroker:
         """Return one of the brokers."""
         if arguments.integer("broker_id", broker_id, 0) >= len(self._brokers):

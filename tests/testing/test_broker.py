@@ -16,7 +16,6 @@ from confluent_kafka import Consumer, Producer
 
 from milena_broker.testing import Broker, BrokerError, Cluster
 from milena_broker.testing.nursery import START_TIMEOUT_S
-from tests.support.metadata_probe import is_serving
 from tests.support.processes import is_running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,14 +227,6 @@ def test_temporary_data_is_removed_at_the_end() -> None:
         folder = broker.log.parent
         assert folder.is_dir()
     assert not folder.exists()
-
-
-async def test_async_with_starts_and_ends_a_broker() -> None:
-    async with Broker(topics={"orders": 2}) as broker:
-        assert broker.produce("orders", ["one"]) == 1
-        port = int(broker.bootstrap_servers.rpartition(":")[2])
-    with pytest.raises(OSError):  # noqa: PT011 - refused or reset
-        is_serving(port)
 
 
 def test_brokers_of_a_cluster_replicate_without_zookeeper() -> None:

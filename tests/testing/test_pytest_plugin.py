@@ -65,3 +65,31 @@ def test_fixtures_are_listed_with_their_purpose(tmp_path: Path) -> None:
     printed = run_pytest(tmp_path, "--fixtures")
     assert "kafka_topic -- " in printed
     assert "The name of a new topic" in printed
+
+
+FAILING = """
+import pytest
+from milena_broker.testing import BrokerError
+
+def test_fails(kafka_broker):
+    kafka_broker.create_topic("shown-in-the-log")
+    kafka_broker.consume("missing")
+
+async def test_awaits(async_kafka_broker):
+    assert await async_kafka_broker.produce("t", ["x"]) == 1
+
+def test_cluster_fails(kafka_cluster):
+    kafka_cluster(1, in_process=True).create_topic("in-the-cluster")
+    assert False
+"""
+
+
+def test_a_failed_test_shows_its_own_lines_and_the_log_of_its_brokers(tmp_path: Path) -> None:
+    (tmp_path / "test_failing.py").write_text(FAILING)
+    printed = run_pytest(tmp_path, "-o", "asyncio_mode=auto", "-p", "asyncio")
+    assert "2 failed, 1 passed" in printed, printed
+    assert "Log of Kafka broker" in printed
+    assert "shown-in-the-log" in printed.partition("Log of Kafka broker")[2]
+    assert "in-the-cluster" in printed.rpartition("Log of Kafka broker")[2]
+    assert "milena_broker/testing/" not in printed, "internals of the package are hidden"
+    assert 'kafka_broker.consume("missing")' in printed
