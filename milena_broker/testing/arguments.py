@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -16,6 +17,7 @@ __tracebackhide__ = True
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 VALUE_LENGTH_MAX = 80
+_USER = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def shown(value: object) -> str:
@@ -88,4 +90,18 @@ def settings(name: str, value: object) -> dict[str, str]:
         if not isinstance(each, str | int | float):
             raise TypeError(f"{name}[{key!r}] is {shown(each)}: expected a text, a number, True or False")
         found[key] = str(each).lower() if isinstance(each, bool) else str(each)
+    return found
+
+
+def users(name: str, value: object) -> dict[str, str]:
+    """Return passwords by user. Messages never contain a password."""
+    found: dict[str, str] = {}
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"{name} is a {type(value).__name__}: expected a mapping of users to passwords")
+    for user, password in mapping(name, value, "users to passwords").items():
+        if not _USER.fullmatch(user):
+            raise ValueError(f"a key of {name} is {shown(user)}: expected letters, digits, '.', '_' and '-'")
+        if not isinstance(password, str) or not password:
+            raise TypeError(f"{name}[{user!r}] is no password: expected a text that is not empty")
+        found[user] = password
     return found

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from milena_broker.testing.broker import Broker, Cluster
+from milena_broker.testing.client_settings import Library, Mechanism
 from milena_broker.testing.controls import Controls
 from milena_broker.testing.operations import Operations
 from milena_broker.testing.process_cluster import ClusterBroker, ProcessCluster
@@ -46,10 +47,21 @@ class AsyncCluster(AsyncControls):
         topics: Mapping[str, int] | None = None,
         seed: Mapping[str, str | Path] | None = None,
         folder: str | Path | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
         movable_clock: bool = False,
     ) -> None:
         """See `Cluster`."""
-        self.blocking = Cluster(brokers, settings, topics=topics, seed=seed, folder=folder, movable_clock=movable_clock)
+        self.blocking = Cluster(
+            brokers,
+            settings,
+            topics=topics,
+            seed=seed,
+            folder=folder,
+            tls=tls,
+            users=users,
+            movable_clock=movable_clock,
+        )
 
     start_broker = awaited(Cluster.start_broker)
     stop_broker = awaited(Cluster.stop_broker)
@@ -87,6 +99,17 @@ class AsyncCluster(AsyncControls):
         """See `Cluster.bootstrap_servers`."""
         return self.blocking.bootstrap_servers
 
+    def client_settings(
+        self, user: str | None = None, *, library: Library = "librdkafka", mechanism: Mechanism = "SCRAM-SHA-256"
+    ) -> dict[str, Any]:
+        """See `Cluster.client_settings`."""
+        return self.blocking.client_settings(user, library=library, mechanism=mechanism)
+
+    @property
+    def certificate_authority(self) -> Path | None:
+        """See `Cluster.certificate_authority`."""
+        return self.blocking.certificate_authority
+
     @property
     def pid(self) -> int:
         """See `Cluster.pid`."""
@@ -116,11 +139,20 @@ class AsyncBroker(AsyncCluster):
         seed: Mapping[str, str | Path] | None = None,
         as_version: str | None = None,
         folder: str | Path | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
         movable_clock: bool = False,
     ) -> None:
         """See `Broker`."""
         self.blocking = Broker(
-            settings, topics=topics, seed=seed, as_version=as_version, folder=folder, movable_clock=movable_clock
+            settings,
+            topics=topics,
+            seed=seed,
+            as_version=as_version,
+            folder=folder,
+            tls=tls,
+            users=users,
+            movable_clock=movable_clock,
         )
 
     @classmethod
@@ -183,9 +215,13 @@ class AsyncProcessCluster(AsyncCluster):
         topics: Mapping[str, int] | None = None,
         seed: Mapping[str, str | Path] | None = None,
         folder: str | Path | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         """See `ProcessCluster`."""
-        self.blocking = ProcessCluster(brokers, settings, racks=racks, topics=topics, seed=seed, folder=folder)
+        self.blocking = ProcessCluster(
+            brokers, settings, racks=racks, topics=topics, seed=seed, folder=folder, tls=tls, users=users
+        )
 
     isolate = awaited_change(ProcessCluster.isolate)
 

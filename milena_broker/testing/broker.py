@@ -12,10 +12,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any, Self
 
 from milena_broker.testing import arguments
+from milena_broker.testing.client_settings import Library, Mechanism, login_of, settings_for
 from milena_broker.testing.controls import Controls
 from milena_broker.testing.hosted_process import CALL_TIMEOUT_S, START_TIMEOUT_S, BrokerError, HostedProcess
 from milena_broker.testing.nursery import Kind
@@ -42,6 +44,8 @@ class Cluster(Operations, Controls):
         topics: Mapping[str, int] | None = None,
         seed: Mapping[str, str | Path] | None = None,
         folder: str | Path | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
         movable_clock: bool = False,
     ) -> None:
         """
@@ -51,6 +55,8 @@ class Cluster(Operations, Controls):
             topics: topics to create at the start, with their number of partitions.
             seed: files of rows to produce at the start, by topic; see `messages_of_file`.
             folder: keeps the data; None for a temporary folder that is removed at the end.
+            tls: whether clients connect with TLS; see `client_settings`.
+            users: users with their passwords, as which clients have to log in; see `client_settings`.
             movable_clock: whether `advance` can move the clock of the brokers.
         """
         self._count = arguments.integer("brokers", brokers, 1, BROKERS_MAX)
@@ -64,8 +70,13 @@ class Cluster(Operations, Controls):
             for topic, path in arguments.mapping("seed", seed, "topics to files").items()
         }
         self._kept_folder = None if folder is None else arguments.path("folder", folder)
+        self._has_tls = arguments.flag("tls", tls)
+        self._users = arguments.users("users", users)
+        self._own_password = token_hex(16)
+        if "listeners" in self._settings and (self._has_tls or self._users):
+            raise ValueError("settings has 'listeners': expected none beside tls and users, which define the listeners")
         self.has_movable_clock = arguments.flag("movable_clock", movable_clock)
-        self._ports = [0] * brokers
+        self._ports = [[0, 0] for _ in range(brokers)]
         self._folder: Path | None = None
         self._process: HostedProcess | None = None
         self._lock = threading.Lock()
@@ -81,6 +92,8 @@ class Cluster(Operations, Controls):
             self._folder = self._new_folder()
         try:
             self._spawn()
+            if self._users:
+                self._call("set_users", users=self._users)
             for topic, partitions in self._topics.items():
                 self.create_topic(topic, partitions)
             for topic, path in self._seed.items():
@@ -146,9 +159,28 @@ class Cluster(Operations, Controls):
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, for the setting `bootstrap.servers` of any client."""
-        if not all(self._ports):
+        if not all(port for port, _ in self._ports):
             raise BrokerError("the broker was not started")
-        return ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        return ",".join(f"127.0.0.1:{port}" for port, _ in self._ports)
+
+    def client_settings(
+        self, user: str | None = None, *, library: Library = "librdkafka", mechanism: Mechanism = "SCRAM-SHA-256"
+    ) -> dict[str, Any]:
+        """Return the settings with which a client connects, with the addresses in them.
+
+        Args:
+            user: as whom it logs in; None for the first of the brokers' users, if they have some.
+            library: whose names the settings have: "librdkafka" (confluent-kafka), "kafka-python", "aiokafka" or
+                "java" (for a file of properties).
+            mechanism: how it logs in.
+        """
+        login = login_of(self._users, user, mechanism)
+        return settings_for(library, self.bootstrap_servers, self.certificate_authority, login)
+
+    @property
+    def certificate_authority(self) -> Path | None:
+        """The file with the certificate that clients have to trust; None without TLS."""
+        return self.log.parent / "tls" / "ca.pem" if self._has_tls else None
 
     @property
     def pid(self) -> int:
@@ -188,18 +220,24 @@ class Cluster(Operations, Controls):
     def _spawn(self) -> None:
         assert self._folder is not None
         self._process = HostedProcess(self.log, Kind.MOVABLE_CLOCK if self.has_movable_clock else Kind.ALONE)
-        self._ports = self._exchange(
-            {
-                "folder": str(self._folder),
-                "is_temporary": self._kept_folder is None,
-                "brokers": list(range(self._count)),
-                "ports": self._ports,
-                "cluster_size": self._count,
-                "coordination": None,
-                "settings": self._settings,
-            },
-            START_TIMEOUT_S,
-        )
+        self._ports = self._exchange(self._order(list(range(self._count)), self._ports, None), START_TIMEOUT_S)
+
+    def _order(
+        self, brokers: Sequence[int], ports: Sequence[Sequence[int]], coordination: str | None
+    ) -> dict[str, object]:
+        """Return what a process has to host; without `brokers` it is the coordination server."""
+        return {
+            "folder": str(self._folder),
+            "is_temporary": self._kept_folder is None,
+            "brokers": brokers,
+            "ports": ports,
+            "cluster_size": self._count,
+            "coordination": coordination,
+            "settings": self._settings,
+            "tls": self._has_tls,
+            "users": self._users,
+            "own_password": self._own_password,
+        }
 
     def _call(self, command: str, *, response_timeout_s: float = CALL_TIMEOUT_S, **arguments: object) -> Any:
         return self._send(command, response_timeout_s, arguments)
@@ -242,6 +280,8 @@ class Broker(Cluster):
         seed: Mapping[str, str | Path] | None = None,
         as_version: str | None = None,
         folder: str | Path | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
         movable_clock: bool = False,
     ) -> None:
         """
@@ -251,9 +291,20 @@ class Broker(Cluster):
             seed: files of rows to produce at the start, by topic; see `messages_of_file`.
             as_version: a release of Kafka from "0.8.2" to "3.9"; clients can use its API versions only.
             folder: keeps the data; None for a temporary folder that is removed at the end.
+            tls: whether clients connect with TLS; see `client_settings`.
+            users: users with their passwords, as which clients have to log in; see `client_settings`.
             movable_clock: whether `advance` can move the clock of the broker.
         """
-        super().__init__(1, settings, topics=topics, seed=seed, folder=folder, movable_clock=movable_clock)
+        super().__init__(
+            1,
+            settings,
+            topics=topics,
+            seed=seed,
+            folder=folder,
+            tls=tls,
+            users=users,
+            movable_clock=movable_clock,
+        )
         if as_version is not None:
             self._settings["advertised.kafka.version"] = arguments.text(
                 "as_version", as_version, "a text, such as '2.8'"

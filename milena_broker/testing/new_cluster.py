@@ -27,6 +27,8 @@ class NewCluster(Protocol):
         topics: Mapping[str, int] | None = None,
         seed: Mapping[str, str | Path] | None = None,
         folder: str | Path | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
     ) -> ProcessCluster: ...
 
     @overload
@@ -39,5 +41,7 @@ class NewCluster(Protocol):
         topics: Mapping[str, int] | None = None,
         seed: Mapping[str, str | Path] | None = None,
         folder: str | Path | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
         movable_clock: bool = False,
     ) -> Cluster: ...

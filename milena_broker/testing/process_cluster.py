@@ -39,6 +39,8 @@ class ClusterBroker(Controls):
         self._process: HostedProcess | None = None
         self._is_paused = False
         self.port = 0
+        self.own_port = 0
+        """The port at which brokers, and commands of the fixture, connect to it."""
 
     @property
     def bootstrap_server(self) -> str:
@@ -110,7 +112,7 @@ class ClusterBroker(Controls):
     def spawn(self) -> None:
         """Start the process, and wait until its broker serves."""
         self._process = HostedProcess(self.log, Kind.CLUSTER)
-        (self.port,) = self._process.exchange(self._cluster.order_of(self), START_TIMEOUT_S)
+        ((self.port, self.own_port),) = self._process.exchange(self._cluster.order_of(self), START_TIMEOUT_S)
 
     def call(self, command: str, **arguments: object) -> Any:
         if self._is_paused:
@@ -141,9 +143,11 @@ class ProcessCluster(Cluster):
         topics: Mapping[str, int] | None = None,
         seed: Mapping[str, str | Path] | None = None,
         folder: str | Path | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         """See `Cluster`. Broker 0 is in the first of `racks`, broker 1 in the next, and so on from the first again."""
-        super().__init__(brokers, settings, topics=topics, seed=seed, folder=folder)
+        super().__init__(brokers, settings, topics=topics, seed=seed, folder=folder, tls=tls, users=users)
         self._settings = {**CLUSTER_SETTINGS, **_internal_replication(brokers), **self._settings}
         self._racks = arguments.names("racks", racks)
         self._brokers = [ClusterBroker(broker_id, self) for broker_id in range(brokers)]
@@ -180,7 +184,7 @@ class ProcessCluster(Cluster):
         self._call("isolate", broker_ids=sorted(cut))
         for broker in self._brokers:
             others = [
-                other.port
+                other.own_port
                 for other in self._brokers
                 if other is not broker and (broker.broker_id in cut or other.broker_id in cut)
             ]
@@ -247,33 +251,24 @@ class ProcessCluster(Cluster):
         self._doors = self._process.exchange(self._order([], [], None), START_TIMEOUT_S)
         with ThreadPoolExecutor(len(self._brokers)) as threads:
             _all(threads.submit(broker.spawn).result for broker in self._brokers)
-        self._ports = [broker.port for broker in self._brokers]
+        self._ports = [[broker.port, broker.own_port] for broker in self._brokers]
         for broker in self._brokers:
             self.joined(broker, waits=False)
         self._call("know_each_other")
 
     def order_of(self, broker: ClusterBroker) -> Mapping[str, object]:
         """Return what the process of a broker has to start."""
-        order = self._order([broker.broker_id], [broker.port], f"127.0.0.1:{self._doors[broker.broker_id]}")
+        order = self._order(
+            [broker.broker_id], [[broker.port, broker.own_port]], f"127.0.0.1:{self._doors[broker.broker_id]}"
+        )
         if self._racks:
             rack = self._racks[broker.broker_id % len(self._racks)]
             order["settings"] = {**self._settings, "broker.rack": rack}
         return order
 
-    def _order(self, brokers: list[int], ports: list[int], coordination: str | None) -> dict[str, object]:
-        return {
-            "folder": str(self.folder),
-            "is_temporary": self._kept_folder is None,
-            "brokers": brokers,
-            "ports": ports,
-            "cluster_size": len(self._brokers),
-            "coordination": coordination,
-            "settings": self._settings,
-        }
-
     def joined(self, broker: ClusterBroker, *, waits: bool = True) -> None:
         """Let commands use a broker; with `waits`, return when the others know it."""
-        self._call("joined", broker_id=broker.broker_id, port=broker.port)
+        self._call("joined", broker_id=broker.broker_id, port=broker.own_port)
         if waits:
             self._call("know_each_other")
 

@@ -44,6 +44,19 @@ NEW: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda new: new(folder=5), TypeError, "folder is 5: expected a path"),
     (lambda new: new(movable_clock=1), TypeError, "movable_clock is 1: expected True or False"),
     (lambda new: new(as_version=2.8), TypeError, "as_version is 2.8: expected a text, such as '2.8'"),
+    (lambda new: new(tls="yes"), TypeError, "tls is 'yes': expected True or False"),
+    (lambda new: new(users=["ann:secret"]), TypeError, "users is a list: expected a mapping of users to passwords"),
+    (
+        lambda new: new(users={"a b": "secret"}),
+        ValueError,
+        "a key of users is 'a b': expected letters, digits, '.', '_' and '-'",
+    ),
+    (lambda new: new(users={"ann": 5}), TypeError, "users['ann'] is no password: expected a text that is not empty"),
+    (
+        lambda new: new({"listeners": "SSL://:9093"}, tls=True),
+        ValueError,
+        "settings has 'listeners': expected none beside tls and users, which define the listeners",
+    ),
     (lambda _: ProcessCluster(2, racks="ab"), TypeError, "racks is 'ab': expected a sequence of names"),
     (lambda _: ProcessCluster(2, racks=["a", ""]), ValueError, "racks[1] is empty: expected a name"),
 ]
@@ -155,6 +168,22 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         TypeError,
         "is_caught_up is 0: expected True or False",
     ),
+    (
+        lambda broker: broker.client_settings(library="sarama"),
+        ValueError,
+        "library is 'sarama': expected one of librdkafka, kafka-python, aiokafka, java",
+    ),
+    (
+        lambda broker: broker.client_settings(mechanism="GSSAPI"),
+        ValueError,
+        "mechanism is 'GSSAPI': expected one of SCRAM-SHA-256, SCRAM-SHA-512, PLAIN",
+    ),
+    (
+        lambda broker: broker.client_settings("ann"),
+        ValueError,
+        "user is 'ann': expected none, because the brokers have no users",
+    ),
+    (lambda broker: broker.client_settings(5), TypeError, "user is 5: expected the name of a user"),
     (lambda broker: broker.slow_disk("a"), TypeError, "delay_ms is 'a': expected a number of milliseconds"),
     (
         lambda broker: broker.slow_disk(-1),
