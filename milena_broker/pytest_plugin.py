@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from milena_broker.testing import AsyncBroker, Broker, Cluster, NewCluster
+    from milena_broker.testing import AsyncBroker, Broker, Cluster, NewCluster, SchemaRegistry
 
 TOPIC_LENGTH_MAX = 200  # Kafka allows 249; a number follows
 LOG_LINES_MAX = 40
@@ -84,6 +84,15 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[NewCluster]:
             return cluster
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def kafka_schema_registry() -> Iterator[SchemaRegistry]:
+    """One schema registry for the whole run (with pytest-xdist: for each worker)."""
+    from milena_broker.testing import SchemaRegistry
+
+    with SchemaRegistry() as registry:
+        yield registry
 
 
 # -- what a failed test shows ------------------------------------------------------------------------------------------

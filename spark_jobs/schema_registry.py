@@ -9,7 +9,10 @@ Supported: /subjects, /subjects/S, /subjects/S/versions[/V[/schema]], /schemas/i
 """
 
 import json
+import os
+import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -310,13 +313,29 @@ async def _errors(request: web.Request, handler: Callable[[web.Request], Any]) -
         return web.json_response(content, status=404, content_type=_CONTENT_TYPE)
 
 
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = bare_parser("schema_registry", __doc__)
     parser.add_argument(
         "--listen", type=address, default=("127.0.0.1", 8081), metavar="[HOST:]PORT", help="default 127.0.0.1:8081"
     )
     parser.add_argument("--file", type=Path, metavar="FILE", help="where to keep the schemas (default: nowhere)")
+    parser.add_argument(
+        "--inherited",
+        type=int,
+        metavar="DESCRIPTOR",
+        help="serve at this listening socket of the parent process instead, until standard input ends",
+    )
     flags = parser.parse_args(arguments)
+    if flags.inherited is not None:
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        listening = socket.socket(fileno=flags.inherited)
+        web.run_app(Server(Registry(), flags.file).application(), sock=listening, access_log=None)
+        return 0
     host, port = flags.listen
     web.run_app(Server(Registry(), flags.file).application(), host=host, port=port, access_log=None)
     return 0

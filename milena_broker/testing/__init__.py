@@ -13,13 +13,20 @@ module of the broker into the test process: the process that hosts the brokers (
 the work.
 """
 
-from milena_broker.testing.async_broker import AsyncBroker, AsyncCluster, AsyncClusterBroker, AsyncProcessCluster
+from milena_broker.testing.async_broker import (
+    AsyncBroker,
+    AsyncCluster,
+    AsyncClusterBroker,
+    AsyncProcessCluster,
+    AsyncSchemaRegistry,
+)
 from milena_broker.testing.broker import Broker, Cluster
 from milena_broker.testing.controls import Fault
 from milena_broker.testing.hosted_process import BrokerError
 from milena_broker.testing.new_cluster import NewCluster
 from milena_broker.testing.process_cluster import ClusterBroker, ProcessCluster
 from milena_broker.testing.records import Group, Record
+from milena_broker.testing.schema_registry import SchemaRegistry
 from milena_broker.testing.steps import Change
 
 __all__ = [
@@ -27,6 +34,7 @@ __all__ = [
     "AsyncCluster",
     "AsyncClusterBroker",
     "AsyncProcessCluster",
+    "AsyncSchemaRegistry",
     "Broker",
     "BrokerError",
     "Change",
@@ -37,4 +45,5 @@ __all__ = [
     "NewCluster",
     "ProcessCluster",
     "Record",
+    "SchemaRegistry",
 ]

@@ -17,6 +17,7 @@ from milena_broker.testing.client_settings import Library, Mechanism
 from milena_broker.testing.controls import Controls
 from milena_broker.testing.operations import Operations
 from milena_broker.testing.process_cluster import ClusterBroker, ProcessCluster
+from milena_broker.testing.schema_registry import SchemaRegistry
 from milena_broker.testing.steps import awaited, awaited_change
 
 __tracebackhide__ = True
@@ -199,6 +200,34 @@ class AsyncClusterBroker(AsyncControls):
     def is_running(self) -> bool:
         """See `ClusterBroker.is_running`."""
         return self.blocking.is_running
+
+
+class AsyncSchemaRegistry:
+    """See `SchemaRegistry`. Use with `async with`."""
+
+    stop = awaited(SchemaRegistry.stop)
+    reset = awaited(SchemaRegistry.reset)
+
+    def __init__(self) -> None:
+        self.blocking = SchemaRegistry()
+
+    async def start(self) -> Self:
+        """See `SchemaRegistry.start`."""
+        await asyncio.to_thread(self.blocking.start)
+        return self
+
+    @property
+    def url(self) -> str:
+        """See `SchemaRegistry.url`."""
+        return self.blocking.url
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.shield(self.stop())
 
 
 class AsyncProcessCluster(AsyncCluster):
