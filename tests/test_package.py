@@ -271,7 +271,7 @@ def test_example_project_runs_with_the_installed_fixtures(installation: Installa
     example = ROOT / "examples" / "pytest_orders"
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-n", "2")
     printed = installation.run("python", "-m", "pytest", *options, str(example))
-    assert "5 passed" in printed
+    assert "12 passed" in printed
 
 
 def test_installed_kafka_server_stop_stops_the_broker(installation: Installation, broker: BrokerProcess) -> None:

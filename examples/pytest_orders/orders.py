@@ -19,7 +19,7 @@ def total_orders(bootstrap_servers: str, source: str, target: str, *, patience_s
     consumer.subscribe([source])
     totals: dict[str, float] = defaultdict(float)
     while (message := consumer.poll(patience_s)) is not None and not message.error():
-        order = json.loads(message.value())
+        order = json.loads(message.value() or b"")
         totals[order["customer"]] += float(order["amount"])
     consumer.commit(asynchronous=False)
     consumer.close()

@@ -1,0 +1,61 @@
+"""The example of an asyncio service passes, and type checkers accept the tests of all examples."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.testing.test_pytest_plugin import ROOT, run_pytest
+
+EXAMPLES = ROOT / "examples"
+CACHE = ROOT / ".mypy_cache" / "examples"
+PROJECTS = ("pytest_async", "pytest_orders")
+TYPED = """
+from typing_extensions import assert_type
+
+from milena_broker.testing import AsyncBroker, Broker, Cluster, Fault, Group, NewCluster, ProcessCluster, Record
+
+
+def blocking(kafka_cluster: NewCluster) -> None:
+    assert_type(kafka_cluster(3, racks=["a"]), ProcessCluster)
+    assert_type(kafka_cluster(3, in_process=True), Cluster)
+    with Broker({"num.partitions": 3}, tls=True) as broker:
+        assert_type(broker, Broker)
+        assert_type(broker.consume("t", 1), list[Record])
+        assert_type(broker.fail_next("Produce", "INVALID_RECORD"), Fault)
+        broker.consume(5)  # type: ignore[arg-type]
+
+
+async def awaited() -> None:
+    async with AsyncBroker({"num.partitions": 3}) as broker:
+        assert_type(broker, AsyncBroker)
+        assert_type(await broker.consume("t", 1), list[Record])
+        assert_type(await broker.wait_for_group("g"), Group)
+        async with broker.delay("Fetch", 5) as fault:
+            assert_type(fault, Fault)
+        await broker.consume("t", timeout=3)  # type: ignore[call-arg]
+        broker.consume("t", 1).count  # type: ignore[attr-defined]
+"""
+
+
+def test_the_asyncio_example_passes() -> None:
+    printed = run_pytest(EXAMPLES / "pytest_async", "-p", "asyncio", "-W", "error")
+    assert "2 passed" in printed, printed
+
+
+def test_types_of_the_examples_are_those_of_a_strict_checker(tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text(TYPED)
+    (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = True\n[mypy-aiokafka]\nignore_missing_imports = True\n")
+    files = [tmp_path / "typed.py", *sorted(path for name in PROJECTS for path in (EXAMPLES / name).rglob("test_*.py"))]
+    sources = (ROOT, *(EXAMPLES / name for name in PROJECTS))
+    checked = subprocess.run(
+        [sys.executable, "-P", "-m", "mypy", "--cache-dir", str(CACHE), *map(str, files)],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": os.pathsep.join(map(str, sources))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
