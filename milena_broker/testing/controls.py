@@ -48,7 +48,9 @@ class Controls(ABC):
 
     # -- faults of requests --------------------------------------------------------------------------------------------
 
-    def fail_next(self, api: str, error: str, *, times: int | None = 1, client_id: str | None = None) -> Fault:
+    def fail_next(
+        self, api: str, error: str, *, times: int | None = 1, client_id: str | None = None, topic: str | None = None
+    ) -> Fault:
         """Let the next requests of an API fail, without effect.
 
         Args:
@@ -56,26 +58,42 @@ class Controls(ABC):
             error: the name of the error code, for example "NOT_LEADER_OR_FOLLOWER".
             times: how many requests; None for all until the end of a `with` block, or `clear_faults`.
             client_id: only requests of clients with this `client.id`.
+            topic: only requests that name this topic. Their other topics do not fail. The API has to be one with a
+                result for each topic, such as Produce, ListOffsets or OffsetCommit.
         """
         return self._add_fault(
-            api, "fail", times, client_id, error=arguments.text("error", error, "the name of an error code")
+            api, "fail", times, client_id, topic, error=arguments.text("error", error, "the name of an error code")
         )
 
-    def delay(self, api: str, delay_ms: float, *, times: int | None = None, client_id: str | None = None) -> Fault:
+    def delay(
+        self,
+        api: str,
+        delay_ms: float,
+        *,
+        times: int | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+    ) -> Fault:
         """Let responses to requests of an API leave later; the request has its effect at once. See `fail_next`."""
         return self._add_fault(
-            api, "delay", times, client_id, delay_ms=arguments.number("delay_ms", delay_ms, "milliseconds")
+            api, "delay", times, client_id, topic, delay_ms=arguments.number("delay_ms", delay_ms, "milliseconds")
         )
 
     def drop_connection(
-        self, api: str, *, is_served: bool = False, times: int | None = 1, client_id: str | None = None
+        self,
+        api: str,
+        *,
+        is_served: bool = False,
+        times: int | None = 1,
+        client_id: str | None = None,
+        topic: str | None = None,
     ) -> Fault:
         """Let the next requests of an API end their connections. See `fail_next`.
 
         With `is_served` the request has its effect first, and only its response is lost.
         """
         action = "drop_response" if arguments.flag("is_served", is_served) else "drop"
-        return self._add_fault(api, action, times, client_id)
+        return self._add_fault(api, action, times, client_id, topic)
 
     @blocking
     def fault_count(self, fault: Fault) -> Steps[int]:
@@ -92,7 +110,9 @@ class Controls(ABC):
         """End all faults of requests."""
         yield partial(self._control, "clear_faults")
 
-    def _add_fault(self, api: str, action: str, times: int | None, client_id: str | None, **options: object) -> Fault:
+    def _add_fault(
+        self, api: str, action: str, times: int | None, client_id: str | None, topic: str | None, **options: object
+    ) -> Fault:
         number = next(_fault_numbers)
         self._control(
             "add_fault",
@@ -101,6 +121,7 @@ class Controls(ABC):
             action=action,
             times=arguments.optional_integer("times", times, 1),
             client_id=None if client_id is None else arguments.text("client_id", client_id),
+            topic=None if topic is None else arguments.text("topic", topic),
             **options,
         )
         return Fault(number, lambda: self._control("remove_fault", number=number))

@@ -222,6 +222,12 @@ CALLS: list[tuple[Callable[[Any], object], type[Exception], str]] = [
         TypeError,
         "is_served is 'yes': expected True or False",
     ),
+    (lambda broker: broker.fail_next("Produce", "INVALID_RECORD", topic=5), TypeError, "topic is 5: expected a text"),
+    (
+        lambda broker: broker.fail_next("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="t"),
+        BrokerError,
+        "api is 'Fetch': expected one with a result for each topic, such as 'Produce'",
+    ),
     (lambda broker: broker.drop_connection("Fetch", client_id=5), TypeError, "client_id is 5: expected a text"),
     (
         lambda broker: broker.drop_connection("SaslAuthenticate"),

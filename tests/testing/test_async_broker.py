@@ -19,6 +19,7 @@ from milena_broker.testing import (
     BrokerError,
     Cluster,
     ClusterBroker,
+    Group,
     ProcessCluster,
 )
 from tests.support.metadata_probe import is_serving
@@ -55,7 +56,10 @@ async def test_a_service_in_the_same_loop_runs_while_a_test_waits(broker: AsyncB
     await broker.create_topic("in")
     service = asyncio.create_task(copy(broker.bootstrap_servers, "in", "out"))
     assert await broker.produce("in", ["x"]) == 1
-    found, _ = await asyncio.gather(broker.consume("out", 1, timeout_s=PATIENCE_S), broker.wait_for_group("copy"))
+    found, left = await asyncio.gather(
+        broker.consume("out", 1, timeout_s=PATIENCE_S), broker.wait_for_group("copy", members=0, timeout_s=PATIENCE_S)
+    )
+    assert left == Group("copy", "Empty", 0, 0)
     assert [record.value for record in found] == [b"x"]
     await service
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from milena_broker.testing import Broker, Cluster, ProcessCluster
 
@@ -86,6 +86,29 @@ def test_only_the_named_client_meets_a_fault(broker: Broker) -> None:
     assert produced(broker, "named", "x", **{"client.id": "other"}) == [None]
     assert broker.fault_count(fault) == 0
     assert produced(broker, "named", "x", **{"client.id": "mine"}) == ["INVALID_RECORD"]
+
+
+def test_one_topic_fails_and_the_others_of_its_request_are_served(broker: Broker) -> None:
+    for topic in ("spared", "failing"):
+        broker.create_topic(topic)
+    fault = broker.fail_next("Produce", "INVALID_RECORD", topic="failing")
+    outcomes: dict[str, str | None] = {}
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 50, "log_level": 0})
+    for topic in ("spared", "failing"):
+        producer.produce(
+            topic, b"x", on_delivery=lambda error, sent: outcomes.update({sent.topic(): error and error.name()})
+        )
+    assert producer.flush(PATIENCE_S) == 0
+    assert outcomes == {"spared": None, "failing": "INVALID_RECORD"}
+    assert broker.fault_count(fault) == 1
+    assert (values(broker, "spared"), values(broker, "failing")) == ([b"x"], [])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    broker.fail_next("ListOffsets", "OFFSET_NOT_AVAILABLE", topic="other")
+    broker.fail_next("CreateTopics", "POLICY_VIOLATION", topic="refused")
+    created = admin.create_topics([NewTopic("accepted", 1), NewTopic("refused", 1)])
+    created["accepted"].result(PATIENCE_S)
+    with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
+        created["refused"].result(PATIENCE_S)
 
 
 @pytest.mark.parametrize("api", ["Metadata", "DescribeCluster", "CreateTopics", "InitProducerId", "FindCoordinator"])
