@@ -34,7 +34,6 @@ class AsyncControls:
     clear_faults = awaited(Controls.clear_faults)
     run_retention = awaited(Controls.run_retention)
     run_compaction = awaited(Controls.run_compaction)
-    advance = awaited(Controls.advance)
 
 
 class AsyncCluster(AsyncControls):
@@ -64,6 +63,7 @@ class AsyncCluster(AsyncControls):
             movable_clock=movable_clock,
         )
 
+    advance = awaited(Cluster.advance)
     start_broker = awaited(Cluster.start_broker)
     stop_broker = awaited(Cluster.stop_broker)
     kill = awaited(Cluster.kill)
@@ -246,6 +246,7 @@ class AsyncProcessCluster(AsyncCluster):
         folder: str | Path | None = None,
         tls: bool = False,
         users: Mapping[str, str] | None = None,
+        movable_clock: bool = False,
     ) -> None:
         """See `ProcessCluster`."""
         self.blocking = ProcessCluster(

@@ -11,6 +11,8 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
@@ -23,7 +25,7 @@ from milena_broker.testing.hosted_process import CALL_TIMEOUT_S, START_TIMEOUT_S
 from milena_broker.testing.nursery import Kind
 from milena_broker.testing.operations import ROWS_AT_ONCE, Operations
 from milena_broker.testing.rows import batched, messages_of_file
-from milena_broker.testing.steps import Change
+from milena_broker.testing.steps import Change, Steps, blocking
 
 __tracebackhide__ = True
 
@@ -75,7 +77,8 @@ class Cluster(Operations, Controls):
         self._own_password = token_hex(16)
         if "listeners" in self._settings and (self._has_tls or self._users):
             raise ValueError("settings has 'listeners': expected none beside tls and users, which define the listeners")
-        self.has_movable_clock = arguments.flag("movable_clock", movable_clock)
+        self._has_movable_clock = arguments.flag("movable_clock", movable_clock)
+        self._ahead_s = 0.0
         self._ports = [[0, 0] for _ in range(brokers)]
         self._folder: Path | None = None
         self._process: HostedProcess | None = None
@@ -194,6 +197,21 @@ class Cluster(Operations, Controls):
             raise BrokerError("the broker was not started")
         return self._folder / "broker.log"
 
+    @blocking
+    def advance(self, time: timedelta | float) -> Steps[None]:
+        """Move the clock of the brokers forward; a number is one of seconds. What is due then happens once, as after
+        a machine slept: sessions and transactions time out, and retention runs.
+
+        Raises BrokerError if the brokers were started without `movable_clock=True`.
+        """
+        seconds = arguments.number(
+            "time", time.total_seconds() if isinstance(time, timedelta) else time, "seconds, or a timedelta"
+        )
+        if not self._has_movable_clock:
+            raise BrokerError("the broker has the clock of the machine: start it with movable_clock=True")
+        yield partial(self._control, "advance", seconds=seconds)
+        self._ahead_s += seconds
+
     def stop_broker(self, broker_id: int) -> None:
         """Stop one broker of the cluster cleanly: its leaderships move, and its clients get no connection."""
         self._call("stop_broker", broker_id=arguments.integer("broker_id", broker_id, 0))
@@ -219,7 +237,7 @@ class Cluster(Operations, Controls):
 
     def _spawn(self) -> None:
         assert self._folder is not None
-        self._process = HostedProcess(self.log, Kind.MOVABLE_CLOCK if self.has_movable_clock else Kind.ALONE)
+        self._process = HostedProcess(self.log, Kind.MOVABLE_CLOCK if self._has_movable_clock else Kind.ALONE)
         self._ports = self._exchange(self._order(list(range(self._count)), self._ports, None), START_TIMEOUT_S)
 
     def _order(
@@ -237,6 +255,7 @@ class Cluster(Operations, Controls):
             "tls": self._has_tls,
             "users": self._users,
             "own_password": self._own_password,
+            "ahead_s": self._ahead_s,
         }
 
     def _call(self, command: str, *, response_timeout_s: float = CALL_TIMEOUT_S, **arguments: object) -> Any:

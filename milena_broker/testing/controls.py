@@ -1,4 +1,4 @@
-"""What tests change beneath a broker: its disk, its responses, its time, and when it removes records.
+"""What tests change beneath a broker: its disk, its responses, and when it removes records.
 
 Owns the arguments of these commands. Must not know processes: `_control` sends a command to each one that hosts
 brokers, and each performs it by itself (`tools.launch.fixture`).
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from itertools import count
 from typing import Any, Final
 
 from milena_broker.testing import arguments
-from milena_broker.testing.hosted_process import BrokerError
 from milena_broker.testing.steps import Change, Steps, blocking
 
 __tracebackhide__ = True
@@ -33,9 +31,6 @@ class Fault(Change):
 
 class Controls(ABC):
     """Controls of brokers. Methods raise BrokerError, and TypeError and ValueError for wrong arguments."""
-
-    has_movable_clock = False
-    """Whether `advance` can move the clock."""
 
     @abstractmethod
     def _control(self, command: str, **arguments: object) -> list[Any]:
@@ -146,19 +141,3 @@ class Controls(ABC):
         """
         compacted = yield partial(self._control, "run_compaction", topic=arguments.text("topic", topic))
         return sum(compacted)
-
-    # -- time ----------------------------------------------------------------------------------------------------------
-
-    @blocking
-    def advance(self, time: timedelta | float) -> Steps[None]:
-        """Move the clock of the brokers forward; a number is one of seconds. What is due then happens once, as after
-        a machine slept: sessions and transactions time out, and retention runs.
-
-        Raises BrokerError if the brokers were started without `movable_clock=True`.
-        """
-        seconds = arguments.number(
-            "time", time.total_seconds() if isinstance(time, timedelta) else time, "seconds, or a timedelta"
-        )
-        if not self.has_movable_clock:
-            raise BrokerError("the broker has the clock of the machine: start it with movable_clock=True")
-        yield partial(self._control, "advance", seconds=seconds)

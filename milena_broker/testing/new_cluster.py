@@ -29,6 +29,7 @@ class NewCluster(Protocol):
         folder: str | Path | None = None,
         tls: bool = False,
         users: Mapping[str, str] | None = None,
+        movable_clock: bool = False,
     ) -> ProcessCluster: ...
 
     @overload

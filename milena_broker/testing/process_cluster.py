@@ -111,7 +111,7 @@ class ClusterBroker(Controls):
 
     def spawn(self) -> None:
         """Start the process, and wait until its broker serves."""
-        self._process = HostedProcess(self.log, Kind.CLUSTER)
+        self._process = HostedProcess(self.log, self._cluster.kind)
         ((self.port, self.own_port),) = self._process.exchange(self._cluster.order_of(self), START_TIMEOUT_S)
 
     def call(self, command: str, **arguments: object) -> Any:
@@ -131,7 +131,8 @@ class ClusterBroker(Controls):
 class ProcessCluster(Cluster):
     """Brokers with the ids 0, 1 and so on, each in a process of its own. Use as a context manager.
 
-    The processes end with this one, however this one ends. Methods raise BrokerError.
+    The processes end with this one, however this one ends. Methods raise BrokerError. A clock that a test moves is that
+    of the brokers; their sessions with the coordination server go by the machine's.
     """
 
     def __init__(
@@ -145,13 +146,28 @@ class ProcessCluster(Cluster):
         folder: str | Path | None = None,
         tls: bool = False,
         users: Mapping[str, str] | None = None,
+        movable_clock: bool = False,
     ) -> None:
         """See `Cluster`. Broker 0 is in the first of `racks`, broker 1 in the next, and so on from the first again."""
-        super().__init__(brokers, settings, topics=topics, seed=seed, folder=folder, tls=tls, users=users)
+        super().__init__(
+            brokers,
+            settings,
+            topics=topics,
+            seed=seed,
+            folder=folder,
+            tls=tls,
+            users=users,
+            movable_clock=movable_clock,
+        )
         self._settings = {**CLUSTER_SETTINGS, **_internal_replication(brokers), **self._settings}
         self._racks = arguments.names("racks", racks)
         self._brokers = [ClusterBroker(broker_id, self) for broker_id in range(brokers)]
         self._doors: list[int] = []
+
+    @property
+    def kind(self) -> Kind:
+        """What the process of a broker has to prepare."""
+        return Kind.MOVABLE_CLOCK if self._has_movable_clock else Kind.CLUSTER
 
     @property
     def folder(self) -> Path:

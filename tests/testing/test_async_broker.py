@@ -31,9 +31,9 @@ TWINS = [
     (ClusterBroker, AsyncClusterBroker),
     (ProcessCluster, AsyncProcessCluster),
 ]
-FOR_THE_CLUSTER = {"call", "spawn", "port"}
+FOR_THE_CLUSTER = {"call", "spawn"}
 """Public names of a `ClusterBroker` that only its cluster uses."""
-OF_THE_CLUSTER = {"joined", "left", "order_of"}
+OF_THE_CLUSTER = {"joined", "kind", "left", "order_of"}
 
 
 @pytest_asyncio.fixture
@@ -120,8 +120,8 @@ async def test_brokers_of_a_cluster() -> None:
 def test_every_name_has_a_twin_with_the_same_arguments(blocking: type, twin: type) -> None:
     ours = {name for name in dir(blocking) if not name.startswith("_")} - FOR_THE_CLUSTER - OF_THE_CLUSTER
     theirs = {name for name in dir(twin) if not name.startswith("_")} - {"of", "blocking", "broker_id"}
-    assert ours - {"has_movable_clock"} == theirs
-    for name in {*ours, "__init__"} - {"has_movable_clock"}:
+    assert ours == theirs
+    for name in {*ours, "__init__"}:
         ours_now, theirs_now = inspect.getattr_static(blocking, name), inspect.getattr_static(twin, name)
         if isinstance(ours_now, property):
             assert isinstance(theirs_now, property)

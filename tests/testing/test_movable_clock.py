@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from milena_broker.testing import Broker, Cluster
+from milena_broker.testing import Broker, Cluster, ProcessCluster
 
 PATIENCE_S = 60.0
 
@@ -69,11 +69,23 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(broker: Broker) -> N
     assert [record.value for record in broker.consume("transactions", 1, timeout_s=PATIENCE_S)] == [b"kept"]
 
 
-def test_brokers_of_a_cluster_share_a_clock() -> None:
-    with Cluster(2, movable_clock=True) as cluster:
+@pytest.mark.parametrize("new", [Cluster, ProcessCluster])
+def test_brokers_of_a_cluster_have_one_time(new: Callable[..., Cluster]) -> None:
+    with new(2, movable_clock=True) as cluster:
         cluster.create_topic("orders", configs={"retention.ms": 1000})
         cluster.produce("orders", ["x"])
         cluster.advance(timedelta(days=1))
         cluster.run_retention()
         assert cluster.consume("orders") == []
         cluster.wait_for_isr("orders", timeout_s=PATIENCE_S)
+
+
+def test_time_does_not_go_back_when_brokers_start_again() -> None:
+    with Broker(movable_clock=True) as broker:
+        broker.advance(timedelta(days=1))
+        broker.produce("before", ["x"])
+        broker.kill()
+        broker.restart()
+        broker.produce("after", ["x"])
+        (before,), (after,) = broker.consume("before"), broker.consume("after")
+        assert after.timestamp_ms >= before.timestamp_ms
