@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 __tracebackhide__ = True
 
@@ -102,7 +102,8 @@ class Change:
     def __init__(self, undo: Callable[[], object]) -> None:
         self._undo = undo
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -73,14 +73,6 @@ def test_a_dropped_request_has_no_effect(broker: Broker) -> None:
     assert values(broker, "dropped") == [b"x"]
 
 
-def test_a_delay_makes_a_client_time_out_after_the_effect(broker: Broker) -> None:
-    broker.create_topic("delayed")
-    short = {"socket.timeout.ms": 50, "request.timeout.ms": 50, "message.timeout.ms": 50, "retries": 0}
-    with broker.delay("Produce", PATIENCE_S * 1000) as _:
-        assert produced(broker, "delayed", "x", **short) == ["_MSG_TIMED_OUT"]
-    assert [record.value for record in broker.consume("delayed", 1)] == [b"x"]
-
-
 def test_only_the_named_client_meets_a_fault(broker: Broker) -> None:
     fault = broker.fail_next("Produce", "INVALID_RECORD", client_id="mine")
     assert produced(broker, "named", "x", **{"client.id": "other"}) == [None]
@@ -126,6 +118,14 @@ def test_an_administrator_meets_faults(broker: Broker) -> None:
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
         admin.delete_topics(["kept"])["kept"].result(PATIENCE_S)
     admin.delete_topics(["kept"])["kept"].result(PATIENCE_S)
+
+
+def test_followers_meet_no_faults() -> None:
+    with Cluster(2) as cluster:
+        with cluster.fail_next("Fetch", "UNKNOWN_SERVER_ERROR", times=None) as fault:
+            cluster.create_topic("orders", configs={"min.insync.replicas": 2})
+            assert produced(cluster, "orders", "x") == [None]
+        assert cluster.fault_count(fault) == 0
 
 
 def test_faults_stay_when_a_broker_starts_again() -> None:

@@ -69,6 +69,21 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(broker: Broker) -> N
     assert [record.value for record in broker.consume("transactions", 1, timeout_s=PATIENCE_S)] == [b"kept"]
 
 
+def test_a_delayed_response_comes_after_the_effect(broker: Broker) -> None:
+    broker.create_topic("delayed")
+    reports: list[object] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    with broker.delay("Produce", 3_600_000) as fault:
+        producer.produce("delayed", b"x", on_delivery=lambda error, _: reports.append(error))
+        assert len(broker.consume("delayed", 1, timeout_s=PATIENCE_S)) == 1
+        producer.poll(0)
+        assert reports == []
+        assert broker.fault_count(fault) == 1
+        broker.advance(timedelta(hours=1))
+        assert producer.flush(PATIENCE_S) == 0
+    assert reports == [None]
+
+
 @pytest.mark.parametrize("new", [Cluster, ProcessCluster])
 def test_brokers_of_a_cluster_have_one_time(new: Callable[..., Cluster]) -> None:
     with new(2, movable_clock=True) as cluster:
