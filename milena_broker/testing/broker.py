@@ -23,7 +23,7 @@ from milena_broker.testing.client_settings import Library, Mechanism, login_of, 
 from milena_broker.testing.controls import Controls
 from milena_broker.testing.hosted_process import CALL_TIMEOUT_S, START_TIMEOUT_S, BrokerError, HostedProcess
 from milena_broker.testing.nursery import Kind
-from milena_broker.testing.operations import ROWS_AT_ONCE, Operations
+from milena_broker.testing.operations import Operations
 from milena_broker.testing.rows import batched, messages_of_file
 from milena_broker.testing.steps import Change, Steps, blocking
 
@@ -100,7 +100,7 @@ class Cluster(Operations, Controls):
             for topic, partitions in self._topics.items():
                 self.create_topic(topic, partitions)
             for topic, path in self._seed.items():
-                for batch in batched(messages_of_file(path), ROWS_AT_ONCE):
+                for batch in batched(messages_of_file(path)):
                     self._call("produce", topic=topic, records=batch)
         except BaseException:
             self.stop()

@@ -21,7 +21,6 @@ from milena_broker.testing.steps import Steps, blocking
 __tracebackhide__ = True
 
 POLL_S = 0.01
-ROWS_AT_ONCE = 10_000
 
 
 class Operations(ABC):
@@ -63,7 +62,7 @@ class Operations(ABC):
         """
         arguments.text("topic", topic)
         count = 0
-        for batch in batched(messages_of(rows), ROWS_AT_ONCE):
+        for batch in batched(messages_of(rows)):
             yield partial(self._call, "produce", topic=topic, records=batch)
             count += len(batch)
         return count
@@ -133,8 +132,10 @@ class Operations(ABC):
                 positions = response["positions"]
                 found += [record_of(topic, fields) for fields in response["records"]]
                 seen, expected = f"topic {topic!r} has {len(found)} records", lacks(found)
-                if expected is None:
+                if expected is None and response["is_complete"]:
                     return found
+                if not response["is_complete"]:
+                    continue
             else:
                 seen, expected = response["missing"], f"{count} records"
                 if count is None:

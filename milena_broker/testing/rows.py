@@ -7,7 +7,6 @@ import base64
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,9 @@ from milena_broker.testing.arguments import shown
 
 __tracebackhide__ = True
 
+ROWS_AT_ONCE = 10_000
+SIZE_AT_ONCE = 8 << 20
+DATA_SIZE_MAX = 64 << 20
 FIELDS = ("key", "value", "headers", "partition", "timestamp_ms")
 """The fields of a record. A mapping with the key `value` is a record, and may have no others than these."""
 
@@ -36,9 +38,17 @@ def messages_of_file(path: Path) -> Iterator[dict[str, Any]]:
     yield from _messages_of_csv(path) if path.suffix == ".csv" else _messages_of_lines(path)
 
 
-def batched(messages: Iterator[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield messages in lists of at most `size`."""
-    while batch := list(islice(messages, size)):
+def batched(messages: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield messages in lists that a command can carry."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for message in messages:
+        batch.append(message)
+        size += len(message["key"] or "") + len(message["value"] or "")
+        if len(batch) == ROWS_AT_ONCE or size >= SIZE_AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
         yield batch
 
 
@@ -143,4 +153,6 @@ def _encoded(name: str, data: object) -> str | None:
         except (TypeError, ValueError, RecursionError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{name} is {shown(data)}: expected bytes, text, or what JSON can express: {error}") from None
+    if len(plain) > DATA_SIZE_MAX:
+        raise ValueError(f"{name} has {len(plain)} bytes: expected at most {DATA_SIZE_MAX}")
     return base64.b64encode(plain).decode()

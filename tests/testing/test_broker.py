@@ -75,6 +75,15 @@ def test_more_rows_than_one_request_holds(broker: Broker) -> None:
     assert values(broker, "many") == [str(number).encode() for number in range(12_345)]
 
 
+def test_more_records_than_one_response_holds(broker: Broker) -> None:
+    broker.create_topic("huge", 2)
+    large = b"x" * 900_000
+    broker.produce("huge", ({"value": large, "partition": number % 2} for number in range(12)))
+    found = broker.consume("huge", 12)
+    assert [(record.partition, record.offset) for record in found] == [(n // 6, n % 6) for n in range(12)]
+    assert all(record.value == large for record in found)
+
+
 def test_consume_waits_for_other_producers_and_reports_what_is_missing(broker: Broker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     broker.create_topic("waited")
