@@ -6,9 +6,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import AcknowledgeType, Consumer, Message, Producer, ShareConsumer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from milena_broker.testing import Broker, BrokerError, Cluster, Group
+from tests.support.waiting import wait_until
 
 PATIENCE_S = 60.0
 AT_ONCE_S = 0.01
@@ -117,6 +119,27 @@ def test_a_group_is_stable_caught_up_and_left(broker: Broker) -> None:
         broker.wait_for_group("g", members=2, timeout_s=AT_ONCE_S)
     consumer.close()
     assert broker.wait_for_group("g", members=0, is_caught_up=False) == Group("g", "Empty", 0, 1)
+
+
+def test_a_share_group_is_caught_up_and_reset(broker: Broker) -> None:
+    broker.produce("shared", ["one"])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, "sharing", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+    settings = {"group.id": "sharing", "share.acknowledgement.mode": "explicit"}
+    consumer = ShareConsumer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+    consumer.subscribe(["shared"])
+    got: list[Message] = []
+    wait_until(lambda: got.extend(consumer.poll(0.1) or ()) or got, interval_s=0)
+    assert broker.wait_for_group("sharing", members=1, is_caught_up=False, timeout_s=PATIENCE_S).lag == 1
+    consumer.acknowledge(got[0], AcknowledgeType.ACCEPT)
+    consumer.commit_sync()
+    assert broker.wait_for_group("sharing", timeout_s=PATIENCE_S) == Group("sharing", "Stable", 1, 0)
+    with broker.drop_connection("ShareGroupHeartbeat", times=None):  # so that it does not join again
+        broker.reset()
+        assert broker.wait_for_group("sharing", members=0, is_caught_up=False).state == "Dead"
+    consumer.close()
 
 
 def test_isr_and_leader_of_a_cluster() -> None:
