@@ -138,7 +138,7 @@ class AclStore:
             for title in RESOURCE_TYPES:
                 names = await self._store.children(f"{root}/{title}")
                 patterns += [Pattern(_RESOURCE_TYPES[title], name, pattern_type) for name in names]
-        nodes = await self._store.get_many([acl_path(_text(pattern)) for pattern in patterns])
+        nodes = await self._store.get_many([acl_path(pattern_text(pattern)) for pattern in patterns])
         for pattern, node in zip(patterns, nodes, strict=True):
             await self._pause()
             self._put(pattern, None if node is None else node.data)
@@ -156,7 +156,7 @@ class AclStore:
 
     def _put(self, pattern: Pattern, data: bytes | None) -> None:
         try:
-            self._authorizer.put(pattern, _decoded(pattern, data))
+            self._authorizer.put(pattern, decoded_acls(pattern, data))
         except Undecodable as error:
             # Without its ACLs more may be allowed than they say: everything but super users is denied instead.
             logger.error("all access to %s is denied until its ACLs can be read: %s", pattern, error)
@@ -164,12 +164,12 @@ class AclStore:
 
     async def _edit(self, pattern: Pattern, edit: Edit) -> None:
         """Replace the ACLs of a pattern by `edit(acls)`, which is called again after a conflict. Raises KafkaError."""
-        text = _text(pattern)
+        text = pattern_text(pattern)
         path = acl_path(text)
         for _ in range(ATTEMPTS_MAX):
             (node,) = await self._store.get_many([path])
             try:
-                before = _decoded(pattern, None if node is None else node.data)
+                before = decoded_acls(pattern, None if node is None else node.data)
             except Undecodable as error:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
             after = edit(before)
@@ -177,9 +177,9 @@ class AclStore:
                 notification = Create(change_path(text), encode_change(text), sequential=True)
                 try:
                     if node is None:
-                        await self._store.multi([Create(path, _encoded(after)), notification])
+                        await self._store.multi([Create(path, encoded_acls(after)), notification])
                     elif after:
-                        await self._store.multi([SetData(path, _encoded(after), node.stat.version), notification])
+                        await self._store.multi([SetData(path, encoded_acls(after), node.stat.version), notification])
                     else:
                         await self._store.multi([Delete(path, node.stat.version), notification])
                 except (BadVersion, NodeExists, NoNode):
@@ -191,18 +191,20 @@ class AclStore:
         )
 
 
-def _text(pattern: Pattern) -> PatternText:
+def pattern_text(pattern: Pattern) -> PatternText:
+    """Return the pattern in the words of the store."""
     return PatternText(pattern.resource_type.title, pattern.name, pattern.pattern_type.name)
 
 
-def _encoded(acls: Iterable[Acl]) -> bytes:
+def encoded_acls(acls: Iterable[Acl]) -> bytes:
+    """Return the data of a pattern's node."""
     return encode_acls(
         AclText(acl.principal, acl.permission.title, acl.operation.title, acl.host) for acl in sorted(acls)
     )
 
 
-def _decoded(pattern: Pattern, data: bytes | None) -> frozenset[Acl]:
-    """Raises Undecodable."""
+def decoded_acls(pattern: Pattern, data: bytes | None) -> frozenset[Acl]:
+    """Return the ACLs of a pattern's node. Raises Undecodable."""
     acls = set()
     for text in decode_acls(str(pattern), data):
         operation = _OPERATIONS.get(text.operation.lower())

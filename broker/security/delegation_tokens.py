@@ -134,7 +134,7 @@ class DelegationTokens:
         expires_ms = min(ends_ms, now_ms + self._times.expiry_ms)
         token = DelegationToken(token_id, owner, requester, renewers, now_ms, expires_ms, ends_ms)
         async with self._reading:
-            await self._store.multi([Create(f"{TOKENS}/{token_id}", _encoded(token)), self._notice(token_id)])
+            await self._store.multi([Create(f"{TOKENS}/{token_id}", encode_token(token)), self._notice(token_id)])
             self._known[token_id] = token
         logger.info("created the delegation token %s of %s", token_id, owner)
         return token
@@ -182,7 +182,7 @@ class DelegationTokens:
         path = f"{TOKENS}/{token.token_id}"
         async with self._reading:
             try:
-                await self._store.multi([SetData(path, _encoded(changed)), self._notice(token.token_id)])
+                await self._store.multi([SetData(path, encode_token(changed)), self._notice(token.token_id)])
             except NoNode as error:
                 raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND) from error
             self._known[token.token_id] = changed
@@ -212,7 +212,7 @@ class DelegationTokens:
                 self._credentials.pop((token_id, digest), None)
             return
         try:
-            self._known[token_id] = _decoded(token_id, data)
+            self._known[token_id] = decode_token(token_id, data)
         except Undecodable as error:
             logger.error("ignoring a delegation token: %s", error)
 
@@ -225,7 +225,8 @@ class DelegationTokens:
         return ScramCredential(salt, stored_key, hmac.digest(salted, b"Server Key", digest.value), ITERATIONS_MIN)
 
 
-def _encoded(token: DelegationToken) -> bytes:
+def encode_token(token: DelegationToken) -> bytes:
+    """Return the data of a token's node."""
     members = {
         "version": _FORMAT_VERSION,
         "owner": quote(token.owner, safe=""),
@@ -239,8 +240,8 @@ def _encoded(token: DelegationToken) -> bytes:
     return json.dumps(members, separators=(",", ":")).encode()
 
 
-def _decoded(token_id: str, data: bytes) -> DelegationToken:
-    """Raises Undecodable."""
+def decode_token(token_id: str, data: bytes) -> DelegationToken:
+    """Return the token of a node. Raises Undecodable."""
     try:
         members = json.loads(data)
         owner = unquote(members["owner"])

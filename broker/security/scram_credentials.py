@@ -193,10 +193,17 @@ def stored_text(credential: Upsertion) -> str:
     """What is kept of a password (RFC 5802: StoredKey and ServerKey). The mechanism is known."""
     digest = MECHANISMS[credential.mechanism].digest
     client_key = hmac.digest(credential.salted_password, b"Client Key", digest)
+    stored_key = hashlib.new(digest, client_key).digest()
+    server_key = hmac.digest(credential.salted_password, b"Server Key", digest)
+    return credential_text(ScramCredential(credential.salt, stored_key, server_key, credential.iterations))
+
+
+def credential_text(credential: ScramCredential) -> str:
+    """Return the stored text of a credential, which `parse_credential` reads."""
     members = {
         "salt": b64encode(credential.salt).decode(),
-        "stored_key": b64encode(hashlib.new(digest, client_key).digest()).decode(),
-        "server_key": b64encode(hmac.digest(credential.salted_password, b"Server Key", digest)).decode(),
+        "stored_key": b64encode(credential.stored_key).decode(),
+        "server_key": b64encode(credential.server_key).decode(),
         "iterations": str(credential.iterations),
     }
     return ",".join(f"{name}={value}" for name, value in members.items())

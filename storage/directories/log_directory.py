@@ -202,7 +202,7 @@ class LogDirectory:
         """Return (path, parsed name) of each partition directory. Raises OSError, ForeignDirectoryError."""
         found = []
         for entry in self._files.list_directory(self.path):
-            if not entry.is_directory:
+            if not entry.is_directory or entry.name == names.KRAFT_METADATA:
                 continue
             name = names.parse_partition_directory(entry.name)
             if name is None:

@@ -42,6 +42,9 @@ CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 PARTITION_FILES: Final = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, MOVED_FROM})
 """The files of a partition directory besides those of its segments."""
 
+KRAFT_METADATA: Final = "__cluster_metadata-0"
+"""The directory of the metadata log of a KRaft node, which a broker with ZooKeeper ignores, as in Kafka 3.9."""
+
 ROOT_FILES: Final = frozenset(
     {
         LOCK,

@@ -22,7 +22,7 @@ from protocol.schema import Struct, message_info
 from tests.protocol.test_declarations import Line, _json_range, _resolve_common_structs, declared, in_json
 from tests.support import apache_kafka
 from tests.support.parts import skip_when_unavailable
-from tools.records.kraft_records import CONTROL_RECORDS, METADATA_RECORDS
+from tools.kraft.metadata_records import CONTROL_RECORDS, METADATA_RECORDS
 
 
 class Stored(NamedTuple):

@@ -30,6 +30,7 @@ from tests.support.program_host import Outcome, ProgramHost
 from tests.support.zookeeper import ZooKeeperProcess
 
 VERSION = "3.9.1"
+KRAFT_VERSION = "4.1.0"
 LOGGING_LIBRARY = Library("org.slf4j", "slf4j-reload4j", "1.7.36")
 LIBRARIES = (
     Library("org.apache.kafka", "kafka_2.13", VERSION),
@@ -49,6 +50,10 @@ LOGGING = Path(__file__).with_name("log4j.properties")
 Libraries = tuple[str, Sequence[Library]]
 """The name of a set and what it is made for."""
 _BROKER: Libraries = (f"apache-kafka-{VERSION}", LIBRARIES)
+_KRAFT: Libraries = (
+    f"apache-kafka-{KRAFT_VERSION}",
+    (Library("org.apache.kafka", "kafka_2.13", KRAFT_VERSION), LOGGING_LIBRARY),
+)
 _MIRROR_MAKER: Libraries = (
     f"connect-mirror-{VERSION}",
     (
@@ -76,13 +81,25 @@ def _streams(version: str) -> Libraries:
 def library_sets() -> dict[str, Sequence[Library]]:
     """Return every set of libraries that this module fetches."""
     return dict(
-        [_BROKER, *map(_clients, CLIENT_VERSIONS), *map(_streams, STREAMS_VERSIONS), _MIRROR_MAKER, _FILE_CONNECTORS]
+        [
+            _BROKER,
+            _KRAFT,
+            *map(_clients, CLIENT_VERSIONS),
+            *map(_streams, STREAMS_VERSIONS),
+            _MIRROR_MAKER,
+            _FILE_CONNECTORS,
+        ]
     )
 
 
 def jars() -> Path:
     """The folder of Kafka's jars, fetched on first use."""
     return fetch(*_BROKER)
+
+
+def kraft_jars() -> Path:
+    """The folder of the jars of a Kafka without ZooKeeper."""
+    return fetch(*_KRAFT)
 
 
 def client_jars(version: str) -> Path:

@@ -1,71 +1,15 @@
-"""Self-describing records: a frame version, a type, a version, and the fields.
-
-Owns the frame, and the JSON that Kafka's tools print for fields. Must not know which types exist. The three numbers
-of the frame are unsigned varints.
-"""
+"""The JSON that Kafka's tools print for the fields of stored records. Must not know which types exist."""
 
 import math
 from base64 import b64encode
-from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from protocol.codec import decode
-from protocol.errors import Malformed
 from protocol.ids import id_text
-from protocol.reader import read_uvarint
-from protocol.schema import Field, Struct, message_info
+from protocol.schema import Field, Struct
 from tools.base.java_names import json_text
 
-_FRAME_VERSION: Final = 1
-_INT16_MAX: Final = (1 << 15) - 1
 _PLAIN_EXPONENTS: Final = range(-3, 7)  # outside these limits Java prints a double with an exponent
-
-
-class FramedRecord(NamedTuple):
-    """The content of a frame; `fields` has the class of its type in the table."""
-
-    version: int
-    fields: Struct
-
-
-def read_framed(data: bytes | None, classes: Mapping[int, type]) -> FramedRecord:
-    """Read a frame. Raises Malformed with Kafka's text."""
-    buffer = data or b""
-    frame_version, position = _number(buffer, 0, "frame version")
-    if frame_version == 0:
-        raise Malformed(
-            "Could not deserialize metadata record with frame version 0. Note that upgrades from the preview release "
-            "of KRaft in 2.8 to newer versions are not supported."
-        )
-    if frame_version != _FRAME_VERSION:
-        raise Malformed(
-            f"Could not deserialize metadata record due to unknown frame version {frame_version}"
-            f"(only frame version {_FRAME_VERSION} is supported)"
-        )
-    record_type, position = _number(buffer, position, "type")
-    version, position = _number(buffer, position, "version")
-    cls = classes.get(record_type)
-    if cls is None:
-        raise Malformed(
-            f"org.apache.kafka.common.errors.UnsupportedVersionException: Unknown metadata id {record_type}"
-        )
-    try:
-        if version not in message_info(cls).versions:
-            raise Malformed(f"version {version}")
-        return FramedRecord(version, decode(cls, version, buffer, position))
-    except Malformed as error:
-        raise Malformed(f"Failed to deserialize record with type {record_type}") from error
-
-
-def _number(buffer: bytes, position: int, name: str) -> tuple[int, int]:
-    try:
-        value, position = read_uvarint(buffer, position)
-    except (IndexError, Malformed):
-        raise Malformed(f"Error while reading {name}") from None
-    if value > _INT16_MAX:
-        raise Malformed(f"Value for {name} was too large.")
-    return value, position
 
 
 def fields_json(fields: Struct, version: int) -> str:

@@ -1,5 +1,5 @@
 """metadata-copy: copies a cluster's metadata between ZooKeeper, the embedded store of a single broker, and the
-coordination server of a cluster on one machine.
+coordination server of a cluster on one machine, and between these and the nodes of KRaft.
 
 This allows a data directory to change hands: the brokers stop, the metadata is copied, and the other kind of broker
 starts on the same files. The coordination server stops with its cluster: the tool runs it while it copies.
@@ -18,7 +18,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -26,19 +26,24 @@ from typing import Final
 from controller import paths
 from controller.embedded.sqlite_store import METADATA_FILE
 from controller.state_store import Create, Delete, SetData
-from tools.base.command_line import CommandLine, UsageError, run_tool
+from protocol.errors import Malformed
+from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
+from tools.kraft.node_folders import FolderError, locked
+from tools.kraft.znodes import Node
 from tools.launch.coordination_thread import COORDINATION_FILE, CoordinationThread
+from tools.zookeeper import kraft_copy
+from tools.zookeeper.kraft_copy import ConversionError
 from tools.zookeeper.znode_trees import (
     Change,
     EmbeddedTree,
     MissingNodeError,
     Tree,
     TreeError,
-    TreeNode,
     TreeUnavailableError,
     open_zookeeper,
 )
 
+_PLACES: Final = ("zookeeper", "log-dir", "cluster", "kraft")
 CHANGES_PER_BATCH: Final = 200
 KILLED_BROKERS_S: Final = 10.0
 KILLED_BROKERS_POLL_S: Final = 0.2
@@ -61,6 +66,7 @@ _ROOTS: Final = (
     paths.CONTROLLER_EPOCH,
     "/delegation_token",
     paths.FEATURE,
+    paths.FEATURE_LEVELS,
     paths.ISR_CHANGE_NOTIFICATIONS,
     "/kafka-acl",
     "/kafka-acl-changes",
@@ -97,43 +103,121 @@ def _command_line() -> CommandLine:
     line.add_option("--to-zookeeper", value="urls", help_text=f"Copy to here. {connect}")
     line.add_option("--to-cluster", value="folder", help_text=f"Copy to here. {cluster}")
     line.add_option("--to-log-dir", value="folders", help_text=f"Copy to here. {folders}; all are written.")
+    nodes = "The log.dirs of stopped brokers, separated by commas"
+    line.add_option(
+        "--to-kraft",
+        value="folders",
+        help_text=f"{nodes}, which become nodes of Kafka 4. The broker of the first folder becomes the controller too, "
+        "and that folder holds the metadata.",
+    )
+    line.add_option(
+        "--from-kraft",
+        value="folders",
+        help_text=f"{nodes} of Kafka 4, which become brokers of Kafka 3.9 or Milena. One folder holds the metadata.",
+    )
+    line.add_flag("--check", "With --to-kraft or --from-kraft: print what would be done and what does not fit.")
+    line.add_option(
+        "--rehearse",
+        value="folder",
+        help_text="With --to-kraft: change copies of the folders in this new folder, on the same file system. Closed "
+        "segments are hard links; the folders themselves stay as they are.",
+    )
     return line
 
 
 def _run(line: CommandLine, options: argparse.Namespace) -> int:
-    for side in ("from", "to"):
-        line.forbid(options, f"--{side}-zookeeper", f"--{side}-log-dir", f"--{side}-cluster")
-        line.forbid(options, f"--{side}-log-dir", f"--{side}-cluster")
-    if not (options.from_zookeeper or options.from_log_dir or options.from_cluster):
-        raise UsageError("Please specify either --from-zookeeper, --from-log-dir or --from-cluster")
-    if not (options.to_zookeeper or options.to_log_dir or options.to_cluster):
-        raise UsageError("Please specify either --to-zookeeper, --to-log-dir or --to-cluster")
+    for names in ([f"--{side}-{place}" for place in _PLACES] for side in ("from", "to")):
+        for number, name in enumerate(names):
+            line.forbid(options, name, *names[number + 1 :])
+        if not any(is_given(options, name) for name in names):
+            expected = ", ".join(names[:-1])
+            raise UsageError(f"Please specify either {expected} or {names[-1]}")
+    line.forbid(options, "--from-kraft", "--to-kraft")
+    line.forbid(options, "--check", "--rehearse")
+    _need(options, "--check", "--to-kraft", "--from-kraft")
+    _need(options, "--rehearse", "--to-kraft")
     try:
-        print(_copy(options))
-    except (CopyError, TreeError, TreeUnavailableError, ValueError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
+        for text in _performed(options):
+            print(text)
+    except (ConversionError, CopyError, FolderError, Malformed, TreeError, TreeUnavailableError) as error:
+        return _failed(error)
+    except (ValueError, OSError) as error:
+        return _failed(error)
     return 0
 
 
+def _need(options: argparse.Namespace, name: str, *places: str) -> None:
+    if is_given(options, name) and not any(is_given(options, place) for place in places):
+        raise UsageError(f"{name} needs {' or '.join(places)}")
+
+
+def _failed(error: Exception) -> int:
+    for text in str(error).splitlines():
+        print(f"Error: {text}", file=sys.stderr)
+    return 1
+
+
+def _performed(options: argparse.Namespace) -> Iterator[str]:
+    """Do what is asked for; yield the lines to print."""
+    if options.to_kraft is not None:
+        return _to_kraft(options)
+    if options.from_kraft is not None:
+        return _from_kraft(options)
+    return iter([_copy(options)])
+
+
 def _copy(options: argparse.Namespace) -> str:
-    with (
-        _opened(options.from_zookeeper, options.from_log_dir, options.from_cluster, is_target=False) as (
-            source,
-            source_name,
-        ),
-        _opened(options.to_zookeeper, options.to_log_dir, options.to_cluster, is_target=True) as (target, target_name),
-    ):
+    with _source(options) as (source, source_name), _target(options) as (target, target_name):
         cluster_id = _cluster_id(source)
         if cluster_id is None:
             raise CopyError(f"{source_name} holds no metadata of a cluster")
-        found = _cluster_id(target)
-        if found not in (None, cluster_id):
-            raise CopyError(f"{target_name} is the metadata of cluster {found}, expected {cluster_id} or none")
+        _require_cluster(target, target_name, cluster_id)
         wanted = _read(source)
         _write(target, wanted, _read(target))
     topics = sum(path.startswith(f"{paths.TOPICS}/") and path.count("/") == 3 for path in wanted)
     return f"Copied {topics} topics of cluster {cluster_id} from {source_name} to {target_name}"
+
+
+def _to_kraft(options: argparse.Namespace) -> Iterator[str]:
+    folders = _folders(options.to_kraft)
+    with locked(folders):
+        with _source(options) as (source, _):
+            nodes = _read(source)
+        rehearsal = None if options.rehearse is None else Path(options.rehearse)
+        yield from kraft_copy.to_kraft(nodes, folders, rehearsal=rehearsal, is_check=options.check)
+
+
+def _from_kraft(options: argparse.Namespace) -> Iterator[str]:
+    folders = _folders(options.from_kraft)
+    with locked(folders):
+        conversion = kraft_copy.FromKraft(folders)
+        if options.check:
+            conversion.nodes({})
+            yield from conversion.lines()
+            return
+        with _target(options) as (target, target_name):
+            _require_cluster(target, target_name, conversion.cluster_id)
+            found = _read(target)
+            _write(target, conversion.nodes(found), found)
+        yield from conversion.lines()
+        yield f"Copied the metadata of cluster {conversion.cluster_id} to {target_name}"
+        yield conversion.finish()
+
+
+def _folders(text: str) -> list[Path]:
+    folders = [Path(part.strip()) for part in text.split(",") if part.strip()]
+    for folder in folders:
+        if not folder.is_dir():
+            raise CopyError(f"{folder} is not a directory, expected log.dirs of a broker")
+    if not folders:
+        raise CopyError("no folder is named, expected log.dirs of a broker")
+    return folders
+
+
+def _require_cluster(tree: Tree, name: str, cluster_id: str) -> None:
+    found = _cluster_id(tree)
+    if found not in (None, cluster_id):
+        raise CopyError(f"{name} is the metadata of cluster {found}, expected {cluster_id} or none")
 
 
 def _cluster_id(tree: Tree) -> str | None:
@@ -155,9 +239,9 @@ def _refuse_running_brokers(tree: Tree, name: str) -> None:
         )
 
 
-def _read(tree: Tree) -> dict[str, TreeNode]:
+def _read(tree: Tree) -> dict[str, Node]:
     """Return every node to copy, parents first."""
-    found: dict[str, TreeNode] = {}
+    found: dict[str, Node] = {}
     pending = list(reversed(_ROOTS))
     while pending:
         path = pending.pop()
@@ -167,17 +251,17 @@ def _read(tree: Tree) -> dict[str, TreeNode]:
         except MissingNodeError:
             continue
         if not node.stat.ephemeral_owner:
-            found[path] = node
+            found[path] = Node(node.data, node.stat.data_version)
             pending += [f"{path}/{name}" for name in sorted(names, reverse=True)]
     return found
 
 
-def _write(target: Tree, wanted: Mapping[str, TreeNode], found: Mapping[str, TreeNode]) -> None:
+def _write(target: Tree, wanted: Mapping[str, Node], found: Mapping[str, Node]) -> None:
     for batch in _batches(_changes(wanted, found)):
         target.apply(batch)
 
 
-def _changes(wanted: Mapping[str, TreeNode], found: Mapping[str, TreeNode]) -> Iterator[Change]:
+def _changes(wanted: Mapping[str, Node], found: Mapping[str, Node]) -> Iterator[Change]:
     """Return the changes: children are deleted before and created after their parents, the cluster id last."""
     yield from (Delete(path) for path in reversed(list(found)) if path not in wanted)
     for path, node in wanted.items():
@@ -189,8 +273,8 @@ def _changes(wanted: Mapping[str, TreeNode], found: Mapping[str, TreeNode]) -> I
             yield SetData(path, node.data)
         if path == paths.BROKER_SEQUENCE_ID:
             # The version of this node is the last generated broker id.
-            version = found[path].stat.data_version if path in found else 0
-            yield from (SetData(path, node.data) for _ in range(version, node.stat.data_version))
+            version = found[path].version if path in found else 0
+            yield from (SetData(path, node.data) for _ in range(version, node.version))
     if paths.CLUSTER_ID not in found:
         yield Create(paths.CLUSTER_ID, wanted[paths.CLUSTER_ID].data)
 
@@ -198,6 +282,14 @@ def _changes(wanted: Mapping[str, TreeNode], found: Mapping[str, TreeNode]) -> I
 def _batches(changes: Iterator[Change]) -> Iterator[list[Change]]:
     while batch := list(islice(changes, CHANGES_PER_BATCH)):
         yield batch
+
+
+def _source(options: argparse.Namespace) -> AbstractContextManager[tuple[Tree, str]]:
+    return _opened(options.from_zookeeper, options.from_log_dir, options.from_cluster, is_target=False)
+
+
+def _target(options: argparse.Namespace) -> AbstractContextManager[tuple[Tree, str]]:
+    return _opened(options.to_zookeeper, options.to_log_dir, options.to_cluster, is_target=True)
 
 
 @contextmanager
