@@ -7,6 +7,12 @@ from __future__ import annotations
 
 import socket
 from contextlib import ExitStack
+from pathlib import Path
+from random import SystemRandom
+from typing import Final
+
+ATTEMPTS_MAX: Final = 100
+_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
@@ -21,3 +27,19 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     (port,) = free_ports(1)
     return port
+
+
+def quiet_port() -> int:
+    """Return a port that is free, and that the kernel gives neither to a client's connection nor to port 0.
+
+    For a server that starts later, when clients of the same test have made connections.
+    """
+    lowest_given = int(_RANGE.read_text().split()[0])
+    for port in SystemRandom().sample(range(lowest_given // 2, lowest_given), ATTEMPTS_MAX):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no free port among {ATTEMPTS_MAX} below {lowest_given}")

@@ -22,7 +22,9 @@ from broker.security import acls
 from broker.security.acl_store import decoded_acls, encoded_acls, pattern_text
 from broker.security.delegation_tokens import DelegationToken, decode_token, encode_token
 from broker.security.scram_credentials import MECHANISMS, Mechanism, credential_text, parse_credential
+from config.broker import base_row, is_password
 from config.features import TRANSACTION_VERSION
+from config.topic_properties import TOPIC_PROPERTIES
 from controller import acl_nodes, paths
 from controller.model import LeaderAndIsr, LeaderRecoveryState, ReplicaAssignment, Topic
 from controller.paths import ConfigEntity
@@ -47,7 +49,6 @@ _REMOVED_IN_KAFKA_4: Final = frozenset(
     for name in ("message.format.version", "message.timestamp.difference.max.ms", "message.downconversion.enable")
 )
 _ENCRYPTED: Final = "encryptedPassword:"
-_SECRET_ENDINGS: Final = (".password", "sasl.jaas.config", "ssl.keystore.key")
 _ACL_ROOTS: Final = (
     (acl_nodes.LITERAL_ROOT, acls.PatternType.LITERAL),
     (acl_nodes.PREFIXED_ROOT, acls.PatternType.PREFIXED),
@@ -345,19 +346,21 @@ def _settings(image: ClusterImage, report: Report) -> dict[ConfigEntity, dict[st
         if stored is None:
             report.notes.append(f"settings of {name}: not taken, their entity has the unknown type {entity_type}")
             continue
-        taken = dict(values)
-        for key in values:
-            if stored == "brokers" and key.endswith(_SECRET_ENDINGS):
-                report.notes.append(f"broker {name or 'default'}: {key} is not taken: set it again")
-                del taken[key]
-        found[ConfigEntity(((stored, name or None),))] = taken
+        entity = ConfigEntity(((stored, name or None),))
+        found[entity] = {}
+        for key, value in values.items():
+            problem = _why_not_taken(stored, key)
+            if problem is None:
+                found[entity][key] = value
+            else:
+                report.notes.append(f"{paths.config_path(entity)}: {key} is not taken: {problem}")
     for named, quotas in image.quotas.items():
-        entity = client_quotas.entity_of(named)
         for key, value in quotas.items():
             try:
+                entity = client_quotas.entity_of(named)
                 text = client_quotas.stored_quota(entity, client_quotas.QuotaChange(key, value))
             except KafkaError as error:
-                report.notes.append(f"quota of {paths.config_entity_path(entity)}: not taken: {error.message}")
+                report.notes.append(f"quota {key} of {named}: not taken: {error.message}")
                 continue
             assert text is not None
             found.setdefault(entity, {})[key] = text
@@ -365,6 +368,16 @@ def _settings(image: ClusterImage, report: Report) -> dict[ConfigEntity, dict[st
         entity = ConfigEntity((("users", user),))
         found.setdefault(entity, {})[MECHANISMS[number].stored_name] = credential_text(ScramCredential(*credential))
     return found
+
+
+def _why_not_taken(entity_type: str, key: str) -> str | None:
+    if entity_type == "topics" and key not in TOPIC_PROPERTIES:
+        return "Kafka 3.9 does not have it"
+    if entity_type == "brokers" and is_password(key):
+        return "it would have to be encrypted; set it again"
+    if entity_type == "brokers" and base_row(key) is None:
+        return "Kafka 3.9 does not have it"
+    return None
 
 
 def _acl_nodes(image: ClusterImage, report: Report) -> dict[str, bytes | None]:

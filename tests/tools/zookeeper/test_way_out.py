@@ -1,0 +1,282 @@
+"""A broker becomes a node of Kafka 4.1 without ZooKeeper, and a broker again: its clients continue, and lose nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.interop.conftest import create_topic
+from tests.support.broker import BrokerProcess
+from tests.support.kraft_node import KraftNode
+from tests.support.parts import skip_when_unavailable
+from tests.support.ports import quiet_port
+from tests.tools.conftest import Outcome
+from tools.admin import acls, configs, delegation_tokens, topics
+from tools.zookeeper import metadata_copy
+
+TIMEOUT_S = 60
+NODE_ID = 3
+PLAIN, COMPACTED, MOVED = "plain", "compacted", "moved"
+GROUP, TRANSACTIONAL_ID = "readers", "mover"
+USER, PASSWORD = "alice", "alice-secret"
+SASL_JAAS = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{USER}" password="{PASSWORD}";'
+SASL = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "SCRAM-SHA-256",
+    "sasl.username": USER,
+    "sasl.password": PASSWORD,
+}
+COMPACTION = {"cleanup.policy": "compact", "segment.bytes": "1048576", "max.message.bytes": "900000"}
+"""Kafka 4 requires segments of 1 MB."""
+
+
+@dataclass
+class Way:
+    """The directory, and the clients that are kept all the way."""
+
+    folder: Path
+    run: Callable[..., Outcome]
+    port: int = 0
+    sasl_port: int = field(default_factory=quiet_port)
+    sent: int = 0
+    delivered: list[bytes] = field(default_factory=list)
+    read: list[bytes] = field(default_factory=list)
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def milena(self) -> BrokerProcess:
+        authorizer = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+        broker = BrokerProcess(
+            self.folder / "milena", {**self._settings(), **authorizer}, broker_id=NODE_ID, port=self.port
+        ).start()
+        self.port = broker.port
+        return broker
+
+    def kafka(self) -> KraftNode:
+        authorizer = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+        overrides = {**self._settings(), **authorizer}
+        return KraftNode(self.folder / "kafka", str(self.data), node_id=NODE_ID, port=self.port, overrides=overrides)
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "listeners": f"PLAINTEXT://127.0.0.1:{{port}},SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+            "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": SASL_JAAS.partition(" username")[0] + ";",
+            "super.users": "User:ANONYMOUS",
+            "delegation.token.secret.key": "key secret",
+            "log.dirs": str(self.data),
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.num.partitions": "2",
+            "auto.create.topics.enable": "false",
+            "log.cleaner.backoff.ms": "100",
+        }
+
+    def tool(self, main: object, *arguments: str, at: str | None = None) -> str:
+        done = self.run(main, "--bootstrap-server", at or self.bootstrap, *arguments)
+        assert done.status == 0, done
+        return done.stdout
+
+    # What there is
+
+    def make(self) -> None:
+        create_topic(self.bootstrap, PLAIN, 2)
+        create_topic(self.bootstrap, COMPACTED, configs=COMPACTION)
+        create_topic(self.bootstrap, MOVED)
+        alter = ("--alter", "--add-config")
+        self.tool(configs.main, *alter, f"SCRAM-SHA-256=[iterations=4096,password={PASSWORD}]", "--entity-type", "users",
+                  "--entity-name", USER)  # fmt: skip
+        quota = "producer_byte_rate=10485760,request_percentage=55.5"
+        self.tool(configs.main, *alter, quota, "--entity-type", "users", "--entity-name", USER,
+                  "--entity-type", "clients", "--entity-default")  # fmt: skip
+        self.tool(configs.main, *alter, "consumer_byte_rate=20971520", "--entity-type", "users", "--entity-default")
+        self.tool(configs.main, *alter, "connection_creation_rate=900", "--entity-type", "ips", "--entity-default")
+        self.tool(configs.main, *alter, "log.cleaner.threads=2", "--entity-type", "brokers", "--entity-default")
+        for options in (
+            ("--allow-principal", f"User:{USER}", "--operation", "All", "--topic", "*"),
+            ("--allow-principal", f"User:{USER}", "--operation", "Read", "--group", "read", "--resource-pattern-type",
+             "prefixed"),
+            ("--deny-principal", "User:mallory", "--operation", "Write", "--topic", PLAIN, "--deny-host", "10.0.0.1"),
+            ("--allow-principal", f"User:{USER}", "--operation", "All", "--transactional-id", TRANSACTIONAL_ID),
+        ):  # fmt: skip
+            self.tool(acls.main, "--add", *options)
+        self.tool(delegation_tokens.main, "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob",
+                  "--command-config", str(self._client_file()), at=f"127.0.0.1:{self.sasl_port}")  # fmt: skip
+
+    def _client_file(self) -> Path:
+        file = self.folder / "client.properties"
+        file.write_text(
+            f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config={SASL_JAAS}\n"
+        )
+        return file
+
+    def described(self) -> Mapping[str, list[str]]:
+        """Return what the tools print of the metadata."""
+        at = f"127.0.0.1:{self.sasl_port}"
+        entities = ("topics", "users", "clients", "ips")
+        described = [self.tool(configs.main, "--describe", "--entity-type", each) for each in entities]
+        described.append(self.tool(configs.main, "--describe", "--entity-type", "brokers", "--entity-default"))
+        return {
+            "topics": _sorted(re.sub(r"\tElr:.*", "", self.tool(topics.main, "--describe"))),
+            "settings": [line for text in described for line in _sorted(text)],
+            "acls": _sorted(self.tool(acls.main, "--list")),
+            "tokens": _sorted(
+                self.tool(delegation_tokens.main, "--describe", "--command-config", str(self._client_file()), at=at)
+            ),
+        }
+
+    # Clients
+
+    def producer(self, **settings: str) -> Producer:
+        backoff = {"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 500}
+        base = {"bootstrap.servers": f"127.0.0.1:{self.sasl_port}", "enable.idempotence": True, "log_level": 0}
+        return Producer({**base, **backoff, **SASL, **settings})
+
+    def send(self, producer: Producer, count: int = 50) -> None:
+        for number in range(self.sent, self.sent + count):
+            producer.produce(PLAIN, b"%d" % number, partition=0, on_delivery=self._note)
+        self.sent += count
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        value = message.value()
+        assert isinstance(value, bytes)
+        self.delivered.append(value)
+
+    def move(self, producer: Producer, text: bytes) -> None:
+        """Commit one transaction and abort another one."""
+        for value, end in ((text, producer.commit_transaction), (b"aborted " + text, producer.abort_transaction)):
+            producer.begin_transaction()
+            producer.produce(MOVED, value)
+            producer.flush(TIMEOUT_S)
+            end(TIMEOUT_S)
+
+    def keep(self, text: bytes) -> None:
+        producer = self.producer()
+        for key in (b"a", b"b"):
+            producer.produce(COMPACTED, text, key)
+        assert producer.flush(TIMEOUT_S) == 0
+
+    def continue_group(self, count: int) -> None:
+        """Read the next records of the group, and commit."""
+        settings = {"bootstrap.servers": f"127.0.0.1:{self.sasl_port}", "group.id": GROUP, **SASL}
+        with closing(Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})) as consumer:
+            consumer.subscribe([PLAIN])
+            messages = consumer.consume(count, TIMEOUT_S)
+            assert [message.error() for message in messages] == [None] * count
+            self.read += [bytes(message.value() or b"") for message in messages]
+            last = messages[-1].offset()
+            assert last is not None
+            consumer.commit(offsets=[TopicPartition(PLAIN, 0, last + 1)], asynchronous=False)
+
+    def values(self, topic: str) -> list[bytes]:
+        """Return all committed values of partition 0."""
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "nobody", "enable.partition.eof": True}
+        found = []
+        with closing(Consumer({**settings, "auto.offset.reset": "earliest"})) as consumer:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            while (message := consumer.poll(TIMEOUT_S)) is not None and message.error() is None:
+                found.append(bytes(message.value() or b""))
+        return found
+
+    # The copies
+
+    def to_kraft(self, *options: str) -> Outcome:
+        data = str(self.data)
+        return self.run(metadata_copy.main, "--from-log-dir", data, "--to-kraft", data, *options)
+
+    def from_kraft(self, *options: str) -> Outcome:
+        data = str(self.data)
+        return self.run(metadata_copy.main, "--from-kraft", data, "--to-log-dir", data, *options)
+
+
+def _sorted(text: str) -> list[str]:
+    """Return the lines of a tool, with the settings of each in one order."""
+    return sorted(",".join(sorted(re.split(r",\s*", line.strip()))) for line in text.splitlines() if line.strip())
+
+
+def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Return content and time of each file."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@pytest.fixture
+def way(run: Callable[..., Outcome], tmp_path: Path) -> Iterator[Way]:
+    yield Way(tmp_path, run)
+
+
+def test_clients_continue_on_kafka_4_and_back(way: Way) -> None:
+    broker = way.milena()
+    way.make()
+    writer, mover = way.producer(), way.producer(**{"transactional.id": TRANSACTIONAL_ID})
+    mover.init_transactions(TIMEOUT_S)
+    way.send(writer)
+    way.move(mover, b"by Milena")
+    way.keep(b"old")
+    way.continue_group(20)
+    assert writer.flush(TIMEOUT_S) == 0
+    described = way.described()
+    refused = way.to_kraft("--check")
+    assert (refused.status, refused.stderr) == (1, f"Error: {way.data} is in use: stop its broker first\n")
+    broker.stop()
+
+    before = files_of(way.data)
+    checked = way.to_kraft("--check")
+    assert checked.status == 0, checked
+    assert "1 SCRAM credentials, 4 ACLs, 1 delegation tokens" in checked.stdout
+    assert "Difference" not in checked.stdout
+    rehearsed = way.to_kraft("--rehearse", str(way.folder / "rehearsal"))
+    assert rehearsed.status == 0, rehearsed
+    assert files_of(way.data) == before
+    converted = way.to_kraft()
+    assert converted.status == 0, converted
+
+    with skip_when_unavailable(), way.kafka():
+        kafka = way.described()
+        for part in described:
+            assert kafka[part] == described[part], part
+        way.send(writer)
+        way.continue_group(60)
+        way.move(mover, b"by Kafka")
+        way.keep(b"new")
+        admin = AdminClient({"bootstrap.servers": way.bootstrap})
+        admin.create_topics([NewTopic("made-by-kafka", 3, 1, config={"retention.ms": "77777777"})])[
+            "made-by-kafka"
+        ].result(TIMEOUT_S)
+        assert writer.flush(TIMEOUT_S) == 0
+        changed = way.described()
+    assert way.from_kraft("--check").status == 0
+    back = way.from_kraft()
+    assert back.status == 0, back
+
+    broker = way.milena()
+    try:
+        milena = way.described()
+        for part in changed:
+            assert milena[part] == changed[part], part
+        way.send(writer)
+        assert writer.flush(TIMEOUT_S) == 0
+        way.continue_group(70)
+        way.move(mover, b"by Milena again")
+        way.keep(b"newest")
+        assert way.read == way.delivered == way.values(PLAIN) == [b"%d" % number for number in range(150)]
+        assert way.values(MOVED) == [b"by Milena", b"by Kafka", b"by Milena again"]
+        assert way.values(COMPACTED)[-2:] == [b"newest", b"newest"]
+    finally:
+        broker.stop()
