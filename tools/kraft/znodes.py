@@ -355,10 +355,10 @@ def _settings(image: ClusterImage, report: Report) -> dict[ConfigEntity, dict[st
             else:
                 report.notes.append(f"{paths.config_path(entity)}: {key} is not taken: {problem}")
     for named, quotas in image.quotas.items():
-        for key, value in quotas.items():
+        for key, quota in quotas.items():
             try:
                 entity = client_quotas.entity_of(named)
-                text = client_quotas.stored_quota(entity, client_quotas.QuotaChange(key, value))
+                text = client_quotas.stored_quota(entity, client_quotas.QuotaChange(key, quota))
             except KafkaError as error:
                 report.notes.append(f"quota {key} of {named}: not taken: {error.message}")
                 continue

@@ -202,6 +202,9 @@ class FromKraft:
         self._epoch = newest.end.epoch
         _check_owners(self._folders, self.cluster_id, self.report)
         self._check_places()
+        self._wanted = znodes.from_kraft(self._image, self.cluster_id, self._epoch, self.report)
+        if self.report.problems:
+            raise ConversionError("\n".join(self.report.problems))
 
     def _check_places(self) -> None:
         nodes = node_folders.by_node(self._folders)
@@ -220,14 +223,12 @@ class FromKraft:
                         )
 
     def nodes(self, found: Mapping[str, Node]) -> dict[str, Node]:
-        """Return the tree that replaces `found`. Raises ConversionError."""
+        """Return the tree that replaces `found`. The epoch of the controller does not fall."""
         epoch = found.get(tree_paths.CONTROLLER_EPOCH)
         before = 0 if epoch is None or not epoch.data else tree_paths.decode_controller_epoch(epoch.data)
-        wanted = znodes.from_kraft(self._image, self.cluster_id, max(self._epoch, before), self.report)
-        if self.report.problems:
-            raise ConversionError("\n".join(self.report.problems))
         kept = {path: node for path, node in found.items() if znodes.is_left_as_it_is(path)}
-        return {**wanted, **kept}
+        higher = {tree_paths.CONTROLLER_EPOCH: Node(tree_paths.encode_controller_epoch(max(self._epoch, before)))}
+        return {**self._wanted, **higher, **kept}
 
     def lines(self) -> Iterator[str]:
         yield from _summary(self._image)

@@ -129,7 +129,8 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     for names in ([f"--{side}-{place}" for place in _PLACES] for side in ("from", "to")):
         for number, name in enumerate(names):
             line.forbid(options, name, *names[number + 1 :])
-        if not any(is_given(options, name) for name in names):
+        is_needed = not (options.check and options.from_kraft)
+        if is_needed and not any(is_given(options, name) for name in names):
             expected = ", ".join(names[:-1])
             raise UsageError(f"Please specify either {expected} or {names[-1]}")
     line.forbid(options, "--from-kraft", "--to-kraft")
@@ -192,7 +193,6 @@ def _from_kraft(options: argparse.Namespace) -> Iterator[str]:
     with locked(folders):
         conversion = kraft_copy.FromKraft(folders)
         if options.check:
-            conversion.nodes({})
             yield from conversion.lines()
             return
         with _target(options) as (target, target_name):

@@ -324,8 +324,11 @@ def test_empty_source_is_reported(run: RunTool, server: ZooKeeperProcess, client
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--from-log-dir", "a"), "Please specify either --to-zookeeper, --to-log-dir or --to-cluster"),
-        (("--to-log-dir", "a"), "Please specify either --from-zookeeper, --from-log-dir or --from-cluster"),
+        (("--from-log-dir", "a"), "Please specify either --to-zookeeper, --to-log-dir, --to-cluster or --to-kraft"),
+        (
+            ("--to-log-dir", "a"),
+            "Please specify either --from-zookeeper, --from-log-dir, --from-cluster or --from-kraft",
+        ),
         (
             ("--from-log-dir", "a", "--from-zookeeper", "b", "--to-log-dir", "c"),
             'Option "[from-zookeeper]" can\'t be used with option "[from-log-dir]"',
