@@ -20,6 +20,8 @@ from broker.network.sasl.scram import ScramCredential
 from broker.quotas import client_quotas
 from broker.security import acls
 from broker.security.acl_store import decoded_acls, encoded_acls, pattern_text
+from broker.security.delegation_tokens import CHANGES as TOKEN_CHANGES
+from broker.security.delegation_tokens import ROOT as TOKENS_ROOT
 from broker.security.delegation_tokens import DelegationToken, decode_token, encode_token
 from broker.security.scram_credentials import MECHANISMS, Mechanism, credential_text, parse_credential
 from config.broker import base_row, is_password
@@ -55,6 +57,8 @@ _ACL_ROOTS: Final = (
 )
 _NOT_IN_KRAFT: Final = ("/consumers/", f"{paths.FEATURE}/", f"{paths.MIGRATION}/", f"{paths.BROKER_SEQUENCE_ID}/")
 """What a translation from KRaft leaves as it is in the tree."""
+_CONTAINERS: Final = frozenset((*acl_nodes.ACL_PATHS, TOKENS_ROOT, paths.DELEGATION_TOKENS, TOKEN_CHANGES))
+"""They exist with an authorizer, or a secret of tokens. Some hold notifications, which nobody reads again."""
 
 
 class Node(NamedTuple):
@@ -312,7 +316,7 @@ def from_kraft(image: ClusterImage, cluster_id: str, controller_epoch: int, repo
 
 def is_left_as_it_is(path: str) -> bool:
     """Return whether a node of a tree has no counterpart in KRaft, so that a translation must not delete it."""
-    return f"{path}/".startswith(_NOT_IN_KRAFT)
+    return f"{path}/".startswith(_NOT_IN_KRAFT) or path in _CONTAINERS
 
 
 def _topic_nodes(name: str, topic: TopicImage, controller_epoch: int, report: Report) -> dict[str, bytes | None]:
@@ -406,8 +410,7 @@ def _acl_nodes(image: ClusterImage, report: Report) -> dict[str, bytes | None]:
 def _token_nodes(image: ClusterImage) -> dict[str, bytes | None]:
     if not image.tokens:
         return {}
-    root = paths.DELEGATION_TOKENS.rpartition("/")[0]
-    nodes: dict[str, bytes | None] = {root: None, paths.DELEGATION_TOKENS: None}
+    nodes: dict[str, bytes | None] = {TOKENS_ROOT: None, paths.DELEGATION_TOKENS: None}
     for token_id, token in sorted(image.tokens.items()):
         stored = DelegationToken(
             token_id, token.owner, token.requester, token.renewers, token.issued_ms, token.expires_ms, token.ends_ms
@@ -445,7 +448,8 @@ def _comparable(path: str, data: bytes | None) -> object:
     if path.startswith("/config/"):
         return {key: _number_or_text(value) for key, value in (content.get("config") or {}).items()} or None
     if path.startswith("/kafka-acl"):
-        content["acls"] = sorted(map(repr, content.get("acls", ())))
+        # Brokers read the names of operations and permissions in any case.
+        content["acls"] = sorted(json.dumps(acl, sort_keys=True).lower() for acl in content.get("acls", ()))
     return {key: value for key, value in content.items() if value not in ({}, [])} | {"version": None}
 
 

@@ -12,11 +12,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from controller.embedded.sqlite_store import METADATA_FILE
 from tests.interop.conftest import create_topic
+from tests.support.apache_kafka import ApacheKafkaProcess, kraft_jars
 from tests.support.broker import BrokerProcess
 from tests.support.kraft_node import KraftNode
 from tests.support.parts import skip_when_unavailable
 from tests.support.ports import quiet_port
+from tests.support.waiting import wait_until
+from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import Outcome
 from tools.admin import acls, configs, delegation_tokens, topics
 from tools.zookeeper import metadata_copy
@@ -43,6 +47,8 @@ class Way:
 
     folder: Path
     run: Callable[..., Outcome]
+    zookeeper: str | None = None
+    """Without one, the metadata is in the embedded store."""
     port: int = 0
     sasl_port: int = field(default_factory=quiet_port)
     sent: int = 0
@@ -62,6 +68,17 @@ class Way:
         broker = BrokerProcess(
             self.folder / "milena", {**self._settings(), **authorizer}, broker_id=NODE_ID, port=self.port
         ).start()
+        self.port = broker.port
+        return broker
+
+    def kafka_3(self) -> ApacheKafkaProcess:
+        assert self.zookeeper is not None
+        authorizer = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+        overrides = {**self._settings(), **authorizer}
+        broker = ApacheKafkaProcess(
+            self.folder / "kafka-3", self.zookeeper, broker_id=NODE_ID, port=self.port or quiet_port(),
+            overrides=overrides,
+        ).start()  # fmt: skip
         self.port = broker.port
         return broker
 
@@ -139,6 +156,13 @@ class Way:
             ),
         }
 
+    def require(self, described: Mapping[str, list[str]]) -> None:
+        """Fail unless the tools print this, at the latest when the broker knows its partitions."""
+        wait_until(lambda: _leaders(self.described()) == _leaders(described), "leaders", timeout_s=10)
+        found = self.described()
+        for part, lines in described.items():
+            assert found[part] == lines, part
+
     # Clients
 
     def producer(self, **settings: str) -> Producer:
@@ -196,12 +220,19 @@ class Way:
     # The copies
 
     def to_kraft(self, *options: str) -> Outcome:
-        data = str(self.data)
-        return self.run(metadata_copy.main, "--from-log-dir", data, "--to-kraft", data, *options)
+        place, address = self._tree()
+        return self.run(metadata_copy.main, f"--from-{place}", address, "--to-kraft", str(self.data), *options)
 
     def from_kraft(self, *options: str) -> Outcome:
-        data = str(self.data)
-        return self.run(metadata_copy.main, "--from-kraft", data, "--to-log-dir", data, *options)
+        place, address = self._tree()
+        return self.run(metadata_copy.main, "--from-kraft", str(self.data), f"--to-{place}", address, *options)
+
+    def _tree(self) -> tuple[str, str]:
+        return ("log-dir", str(self.data)) if self.zookeeper is None else ("zookeeper", self.zookeeper)
+
+
+def _leaders(described: Mapping[str, list[str]]) -> list[str]:
+    return [line for line in described["topics"] if "Leader:" in line]
 
 
 def _sorted(text: str) -> list[str]:
@@ -209,12 +240,15 @@ def _sorted(text: str) -> list[str]:
     return sorted(",".join(sorted(re.split(r",\s*", line.strip()))) for line in text.splitlines() if line.strip())
 
 
+Former = ApacheKafkaProcess | BrokerProcess
+
+
 def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Return content and time of each file."""
+    """Return content and time of each file but the store, which whoever reads it after kill -9 completes first."""
     return {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != ".lock"
+        if path.is_file() and path.name != ".lock" and not path.name.startswith(METADATA_FILE)
     }
 
 
@@ -223,20 +257,21 @@ def way(run: Callable[..., Outcome], tmp_path: Path) -> Way:
     return Way(tmp_path, run)
 
 
-def test_clients_continue_on_kafka_4_and_back(way: Way) -> None:
-    broker = way.milena()
+def walk(way: Way, start: Callable[[], Former], *, kill: bool = False) -> None:
+    """Go from a broker that `start` starts to Kafka 4.1 and back, with clients that continue all the way."""
+    broker = start()
     way.make()
     writer, mover = way.producer(), way.producer(**{"transactional.id": TRANSACTIONAL_ID})
     mover.init_transactions(TIMEOUT_S)
     way.send(writer)
-    way.move(mover, b"by Milena")
+    way.move(mover, b"by the broker")
     way.keep(b"old")
     way.continue_group(20)
     assert writer.flush(TIMEOUT_S) == 0
     described = way.described()
     refused = way.to_kraft("--check")
     assert (refused.status, refused.stderr) == (1, f"Error: {way.data} is in use: stop its broker first\n")
-    broker.stop()
+    broker.kill() if kill else broker.stop()
 
     before = files_of(way.data)
     checked = way.to_kraft("--check")
@@ -249,36 +284,52 @@ def test_clients_continue_on_kafka_4_and_back(way: Way) -> None:
     converted = way.to_kraft()
     assert converted.status == 0, converted
 
-    with skip_when_unavailable(), way.kafka():
-        kafka = way.described()
-        for part in described:
-            assert kafka[part] == described[part], part
+    with way.kafka() as node:
+        way.require(described)
         way.send(writer)
         way.continue_group(60)
-        way.move(mover, b"by Kafka")
+        way.move(mover, b"by the node")
         way.keep(b"new")
         admin = AdminClient({"bootstrap.servers": way.bootstrap})
-        admin.create_topics([NewTopic("made-by-kafka", 3, 1, config={"retention.ms": "77777777"})])[
-            "made-by-kafka"
+        admin.create_topics([NewTopic("made-by-node", 3, 1, config={"retention.ms": "77777777"})])[
+            "made-by-node"
         ].result(TIMEOUT_S)
         assert writer.flush(TIMEOUT_S) == 0
         changed = way.described()
+        if kill:
+            node.kill()
     assert way.from_kraft("--check").status == 0
     back = way.from_kraft()
     assert back.status == 0, back
 
-    broker = way.milena()
+    broker = start()
     try:
-        milena = way.described()
-        for part in changed:
-            assert milena[part] == changed[part], part
+        way.require(changed)
         way.send(writer)
         assert writer.flush(TIMEOUT_S) == 0
         way.continue_group(70)
-        way.move(mover, b"by Milena again")
+        way.move(mover, b"by the broker again")
         way.keep(b"newest")
         assert way.read == way.delivered == way.values(PLAIN) == [b"%d" % number for number in range(150)]
-        assert way.values(MOVED) == [b"by Milena", b"by Kafka", b"by Milena again"]
+        assert way.values(MOVED) == [b"by the broker", b"by the node", b"by the broker again"]
         assert way.values(COMPACTED)[-2:] == [b"newest", b"newest"]
     finally:
         broker.stop()
+
+
+def test_clients_continue_on_kafka_4_and_back(way: Way) -> None:
+    with skip_when_unavailable():
+        kraft_jars()
+    walk(way, way.milena)
+
+
+@pytest.mark.soak
+def test_clients_continue_if_both_sides_are_killed(way: Way) -> None:
+    walk(way, way.milena, kill=True)
+
+
+@pytest.mark.soak
+def test_clients_of_kafka_3_9_continue_on_kafka_4_and_back(way: Way) -> None:
+    with ZooKeeperProcess(way.folder / "zookeeper") as zookeeper:
+        way.zookeeper = zookeeper.connect
+        walk(way, way.kafka_3)
