@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -333,3 +333,72 @@ def test_clients_of_kafka_3_9_continue_on_kafka_4_and_back(way: Way) -> None:
     with ZooKeeperProcess(way.folder / "zookeeper") as zookeeper:
         way.zookeeper = zookeeper.connect
         walk(way, way.kafka_3)
+
+
+def _send(bootstrap: str, values: Sequence[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "log_level": 0})
+    for value in values:
+        producer.produce(PLAIN, value, partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+@pytest.mark.soak
+def test_brokers_of_a_cluster_become_nodes_and_brokers_again(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    ids = (1, 2, 3)
+    data = {broker_id: tmp_path / f"data-{broker_id}" for broker_id in ids}
+    folders = ",".join(map(str, data.values()))
+    replicated = {
+        "offsets.topic.replication.factor": "3",
+        "offsets.topic.num.partitions": "2",
+        "min.insync.replicas": "2",
+        "auto.create.topics.enable": "false",
+    }
+    with ZooKeeperProcess(tmp_path / "zookeeper") as zookeeper:
+
+        def brokers() -> list[BrokerProcess]:
+            of_cluster = {**replicated, "zookeeper.connect": zookeeper.connect}
+            return [
+                BrokerProcess(tmp_path / f"milena-{each}", {**of_cluster, "log.dirs": str(data[each])}, broker_id=each)
+                for each in ids
+            ]
+
+        def nodes() -> list[KraftNode]:
+            first = KraftNode(tmp_path / "kafka-1", str(data[1]), node_id=1, broker_count=3, overrides=replicated)
+            controller = (1, first.controller_port)
+            others = [
+                KraftNode(
+                    tmp_path / f"kafka-{each}", str(data[each]), node_id=each, broker_count=3, controller=controller,
+                    overrides=replicated,
+                )
+                for each in (2, 3)
+            ]  # fmt: skip
+            return [first, *others]
+
+        sent: list[bytes] = []
+        for start, convert in (
+            (brokers, ("--from-zookeeper", zookeeper.connect, "--to-kraft", folders)),
+            (nodes, ("--from-kraft", folders, "--to-zookeeper", zookeeper.connect)),
+            (brokers, None),
+        ):
+            with ExitStack() as running:
+                for server in (servers := start()):
+                    running.callback(server.stop)
+                    server.spawn()
+                for server in servers:
+                    server.wait_until_ready()
+                bootstrap = ",".join(server.bootstrap for server in servers)
+                if not sent:
+                    admin = AdminClient({"bootstrap.servers": bootstrap})
+                    admin.create_topics([NewTopic(PLAIN, 1, 3)])[PLAIN].result(TIMEOUT_S)
+                more = [b"%d" % number for number in range(len(sent), len(sent) + 100)]
+                _send(bootstrap, more)
+                sent += more
+                settings = {"bootstrap.servers": bootstrap, "group.id": GROUP, "auto.offset.reset": "earliest"}
+                with closing(Consumer(settings)) as consumer:
+                    consumer.subscribe([PLAIN])
+                    assert [message.value() for message in consumer.consume(100, TIMEOUT_S)] == more
+                in_sync = run(topics.main, "--bootstrap-server", bootstrap, "--describe", "--topic", PLAIN).stdout
+                assert re.search(r"Isr: \d,\d,\d", in_sync), in_sync
+            if convert is not None:
+                done = run(metadata_copy.main, *convert)
+                assert done.status == 0, done
