@@ -40,6 +40,8 @@ class PartitionImage:
     adding: tuple[int, ...] = ()
     directories: tuple[UUID, ...] = ()
     """The directory of each replica."""
+    eligible: tuple[int, ...] = ()
+    """Replicas that left the ISR with all that was committed, so that one of them may lead without loss (KIP-966)."""
 
 
 @dataclass(slots=True)
@@ -214,6 +216,10 @@ class Replay:
                 if record.partition_id not in partitions:
                     raise Malformed(f"change of partition {name}-{record.partition_id}, which does not exist")
                 partitions[record.partition_id] = _changed(partitions[record.partition_id], record)
+            case layouts.ClearElrRecord(topic_name=name):
+                for topic in [image.topics[name]] if name else image.topics.values():
+                    for number, partition in topic.partitions.items():
+                        topic.partitions[number] = replace(partition, eligible=())
             case layouts.FeatureLevelRecord(name=name, feature_level=level):
                 image.features[name] = level
                 if not level:
@@ -275,10 +281,9 @@ _WITHOUT_LASTING_EFFECT: Final = frozenset(
         layouts.RegisterControllerRecord,
         layouts.NoOpRecord,
         layouts.ZkMigrationStateRecord,
-        layouts.ClearElrRecord,
     }
 )
-"""Records about running processes, a finished migration, and eligible leaders, which a cluster with ZooKeeper lacks."""
+"""Records about running processes, and a finished migration."""
 
 
 def _put(settings: dict[K, dict[str, V]], entity: K, key: str, value: V | None) -> None:
@@ -303,6 +308,7 @@ def _partition_image(record: layouts.PartitionRecord) -> PartitionImage:
         tuple(record.removing_replicas),
         tuple(record.adding_replicas),
         tuple(record.directories),
+        tuple(record.eligible_leader_replicas or ()),
     )
 
 
@@ -325,6 +331,7 @@ def _changed(partition: PartitionImage, change: layouts.PartitionChangeRecord) -
         removing=given(change.removing_replicas, partition.removing),
         adding=given(change.adding_replicas, partition.adding),
         directories=partition.directories if change.directories is None else tuple(change.directories),
+        eligible=given(change.eligible_leader_replicas, partition.eligible),
     )
 
 

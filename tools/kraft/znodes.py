@@ -328,7 +328,8 @@ def _topic_nodes(name: str, topic: TopicImage, controller_epoch: int, report: Re
             report.problems.append(
                 f"partition {name}-{number} is being reassigned: start the nodes, and wait for its end, or cancel it"
             )
-        isr = partition.isr
+        # The last replica leaves the ISR when its node stops, but stays eligible.
+        isr = partition.isr or partition.eligible
         if not isr:
             report.problems.append(
                 f"partition {name}-{number} has no in-sync replica: start the nodes, and elect a leader"

@@ -201,6 +201,12 @@ class FromKraft:
         self._image = replayed(newest.records)
         self._epoch = newest.end.epoch
         _check_owners(self._folders, self.cluster_id, self.report)
+        # A snapshot that no node has used has no registrations.
+        brokers = self._image.brokers or node_folders.by_node(self._folders).keys()
+        for folder in self._folders:
+            if folder.node_id not in brokers:
+                self.report.notes.append(f"{folder.path} stays as it is: node {folder.node_id} is only a controller")
+        self._folders = [folder for folder in self._folders if folder.node_id in brokers]
         self._check_places()
         self._wanted = znodes.from_kraft(self._image, self.cluster_id, self._epoch, self.report)
         if self.report.problems:

@@ -51,6 +51,16 @@ def test_a_change_sets_what_it_names() -> None:
     assert partition(after(change)) == expected
 
 
+def test_eligible_leaders_are_kept_until_they_are_cleared() -> None:
+    change = layouts.PartitionChangeRecord(
+        partition_id=0, topic_id=TOPIC_ID, isr=[], leader=-1, eligible_leader_replicas=[1]
+    )
+    assert partition(after(change)) == PartitionImage((1,), (), -1, 5, 1, eligible=(1,))
+    for topic in ("", "orders"):
+        assert partition(after(change, layouts.ClearElrRecord(topic_name=topic))).eligible == ()
+    assert partition(after(change, layouts.ClearElrRecord(topic_name="empty"))).eligible == (1,)
+
+
 def test_a_removed_topic_takes_its_settings_with_it() -> None:
     image = after(layouts.RemoveTopicRecord(topic_id=TOPIC_ID))
     assert list(image.topics) == ["empty"]
@@ -116,7 +126,6 @@ def test_records_about_processes_change_nothing() -> None:
             layouts.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1),
             layouts.NoOpRecord(),
             layouts.ZkMigrationStateRecord(zk_migration_state=0),
-            layouts.ClearElrRecord(topic_name=""),
         )
         == full_image()
     )

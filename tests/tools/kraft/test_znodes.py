@@ -177,6 +177,12 @@ def test_states_that_a_tree_cannot_hold_prevent_the_way_back(image: ClusterImage
     assert [problem in found for found in report.problems] == [True]
 
 
+def test_an_eligible_leader_is_in_sync_where_nobody_else_is() -> None:
+    partition = PartitionImage((1, 2), (), -1, 5, 0, eligible=(2,))
+    nodes = from_kraft(ClusterImage(topics={"t": TopicImage(UUID(int=4), {0: partition})}), CLUSTER_ID, 1, Report())
+    assert b'"isr":[2]' in (nodes["/brokers/topics/t/partitions/0/state"].data or b"")
+
+
 def test_differences_name_what_is_lost_new_and_changed() -> None:
     before = {**tree({"t": TOPIC}), "/config/users/bob": Node(b'{"version":1,"config":{"color":"red"}}')}
     after = {**tree({"u": TOPIC}), "/config/topics/t": Node(b'{"version":1,"config":{"a":"b"}}')}

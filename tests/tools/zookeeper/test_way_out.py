@@ -22,7 +22,7 @@ from tests.support.ports import quiet_port
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import Outcome
-from tools.admin import acls, configs, delegation_tokens, topics
+from tools.admin import acls, configs, delegation_tokens, features, topics
 from tools.zookeeper import metadata_copy
 
 TIMEOUT_S = 60
@@ -295,6 +295,9 @@ def walk(way: Way, start: Callable[[], Former], *, kill: bool = False) -> None:
             "made-by-node"
         ].result(TIMEOUT_S)
         assert writer.flush(TIMEOUT_S) == 0
+        # From this level on, the last replica of a partition leaves the ISR when its node stops.
+        levels = ("metadata.version=27", "eligible.leader.replicas.version=1")
+        way.tool(features.main, "upgrade", *(word for level in levels for word in ("--feature", level)))
         changed = way.described()
         if kill:
             node.kill()
