@@ -99,6 +99,7 @@ LONGEST_FIRST = (
     "tests/testing/test_releases.py",
     "tests/bench/test_client.py",
     "tests/tools/test_command_line_sessions.py",
+    "tests/tools/zookeeper/test_way_out.py",
     "tests/tools/records/test_console.py",
     "tests/tools/zookeeper/test_metadata_copy.py",
     "tests/broker/cluster/test_zookeeper_broker.py",

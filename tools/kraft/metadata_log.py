@@ -31,6 +31,7 @@ BATCH_SIZE_MAX: Final = 1 << 30
 
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _CONTROL_KEY = Layout(">hh")  # version, type
+_RETIRED_VERSION: Final = 99
 _HEADER_TYPE: Final = 3
 _FOOTER_TYPE: Final = 4
 
@@ -65,10 +66,23 @@ def snapshot(versioned: Iterable[VersionedRecord], end: SnapshotId, now_ms: int)
     yield _control_batch(_FOOTER_TYPE, SnapshotFooterRecord(version=0), offset, end.epoch, now_ms)
 
 
-def quorum_state(epoch: int) -> bytes:
-    """Return the content of `quorum-state` of a voter that knows no leader of `epoch` and has not voted in it."""
+def quorum_state(epoch: int, *, is_retired: bool = False) -> bytes:
+    """Return the content of `quorum-state` of a voter that knows no leader of `epoch` and has not voted in it.
+
+    With `is_retired` it has a version that no Kafka reads, so that none starts on a log that is out of date.
+    """
     members = {"clusterId": "", "leaderId": -1, "leaderEpoch": epoch, "votedId": -1, "appliedOffset": 0}
-    return json.dumps({**members, "currentVoters": [], "data_version": 0}, separators=(",", ":")).encode()
+    version = _RETIRED_VERSION if is_retired else 0
+    return json.dumps({**members, "currentVoters": [], "data_version": version}, separators=(",", ":")).encode()
+
+
+def is_retired(quorum_state: bytes) -> bool:
+    """Return whether the file says that the log is out of date."""
+    try:
+        content = json.loads(quorum_state)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and content.get("data_version") == _RETIRED_VERSION
 
 
 class VersionedRecord(NamedTuple):

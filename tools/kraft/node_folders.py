@@ -129,8 +129,8 @@ def write_topic_id(partition: PartitionFolder, topic_id: UUID) -> None:
 def write_snapshot(folder: NodeFolder, batches: Iterable[bytes], end: SnapshotId) -> Path:
     """Make a snapshot the only content of the metadata log of a directory that belongs to ZooKeeper's side."""
     assert folder.version == ZOOKEEPER_VERSION, "the metadata log of a KRaft node is its only metadata"
+    remove_metadata_log(folder)
     log = folder.path / names.KRAFT_METADATA
-    shutil.rmtree(log, ignore_errors=True)
     log.mkdir()
     path = log / metadata_log.snapshot_name(end)
     partial = path.with_name(path.name + PARTIAL)
@@ -145,6 +145,38 @@ def write_snapshot(folder: NodeFolder, batches: Iterable[bytes], end: SnapshotId
     files.replace(str(log / _QUORUM_STATE), metadata_log.quorum_state(end.epoch), durable=True)
     files.sync_directory(str(folder.path))
     return path
+
+
+def is_used_by_kraft(folder: NodeFolder) -> bool:
+    """Return whether the newest metadata of a directory is in its metadata log.
+
+    Kafka 4 also runs on a directory of version 0, and leaves the version as it is.
+    """
+    return folder.version == KRAFT_VERSION or has_run_with_kraft(folder)
+
+
+def has_run_with_kraft(folder: NodeFolder) -> bool:
+    """Return whether Kafka 4 has run on a directory since its last conversion."""
+    log = folder.path / names.KRAFT_METADATA
+    if not log.is_dir() or not _segments(log):
+        return False
+    state = log / _QUORUM_STATE
+    return not (state.exists() and metadata_log.is_retired(state.read_bytes()))
+
+
+def retire_metadata_log(folder: NodeFolder, epoch: int) -> None:
+    """Keep Kafka 4 from starting on the metadata log of a directory, if there is one. It stays readable."""
+    log = folder.path / names.KRAFT_METADATA
+    if log.is_dir():
+        content = metadata_log.quorum_state(epoch, is_retired=True)
+        OsFiles().replace(str(log / _QUORUM_STATE), content, durable=True)
+
+
+def remove_metadata_log(folder: NodeFolder) -> None:
+    """Remove what an earlier conversion has left. A node that is only a broker gets its log from the controller."""
+    log = folder.path / names.KRAFT_METADATA
+    if log.is_dir():
+        shutil.rmtree(log)
 
 
 class MetadataLog(NamedTuple):

@@ -49,8 +49,9 @@ def to_kraft(
     """
     report = Report()
     folders = [node_folders.read_folder(path) for path in paths]
-    if folders[0].version == KRAFT_VERSION:
-        raise ConversionError(f"{folders[0].path} belongs to a KRaft node already")
+    for folder in folders:
+        if node_folders.has_run_with_kraft(folder) or (folder is folders[0] and folder.version == KRAFT_VERSION):
+            raise ConversionError(f"{folder.path} belongs to a KRaft node already")
     translated = znodes.to_kraft(nodes, node_folders.by_node(folders).keys(), report)
     if translated is None:
         raise ConversionError("\n".join(report.problems))
@@ -80,6 +81,8 @@ def to_kraft(
         folders, without_id = _linked(folders, without_id, rehearsal)
     for partition, topic_id in without_id:
         node_folders.write_topic_id(partition, topic_id)
+    for folder in folders[1:]:
+        node_folders.remove_metadata_log(folder)
     written = node_folders.write_snapshot(folders[0], batches, end)
     for folder in reversed(folders):
         node_folders.write_meta_properties(replace(folder, version=KRAFT_VERSION))
@@ -191,7 +194,7 @@ class FromKraft:
         """Raises ConversionError, FolderError, Malformed, OSError."""
         self.report = Report()
         self._folders = [node_folders.read_folder(path) for path in paths]
-        if all(folder.version == ZOOKEEPER_VERSION for folder in self._folders):
+        if not any(map(node_folders.is_used_by_kraft, self._folders)):
             raise ConversionError(f"{self._folders[0].path} does not belong to a KRaft node")
         logs = [log for path in paths if (log := node_folders.read_metadata_log(path)) is not None]
         if not logs:
@@ -249,7 +252,9 @@ class FromKraft:
         yield from (f"Note: {note}" for note in self.report.notes)
 
     def finish(self) -> str:
-        """Give the directories to the brokers. The metadata log stays, and nobody reads it."""
+        """Give the directories to the brokers. The metadata log stays, and no node starts on it."""
+        for folder in self._folders:
+            node_folders.retire_metadata_log(folder, self._epoch)
         for folder in self._folders:
             node_folders.write_meta_properties(replace(folder, version=ZOOKEEPER_VERSION))
         paths = ", ".join(str(each.path) for each in self._folders)

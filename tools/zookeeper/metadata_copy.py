@@ -91,7 +91,8 @@ def _command_line() -> CommandLine:
     line = CommandLine(
         "metadata-copy",
         "This tool copies the metadata of a cluster between ZooKeeper, the embedded store of a broker that runs alone, "
-        "and kafka-cluster-start, so that data directories can be handed from Apache Kafka to Milena and back.",
+        "kafka-cluster-start and the nodes of Kafka 4, so that data directories can be handed from Apache Kafka to "
+        "Milena and back.",
         help_succeeds=True,
     )
     connect = "ZooKeeper's addresses as in zookeeper.connect: host:port,.../chroot."
@@ -103,17 +104,18 @@ def _command_line() -> CommandLine:
     line.add_option("--to-zookeeper", value="urls", help_text=f"Copy to here. {connect}")
     line.add_option("--to-cluster", value="folder", help_text=f"Copy to here. {cluster}")
     line.add_option("--to-log-dir", value="folders", help_text=f"Copy to here. {folders}; all are written.")
-    nodes = "The log.dirs of stopped brokers, separated by commas"
+    nodes = "separated by commas, which become"
     line.add_option(
         "--to-kraft",
         value="folders",
-        help_text=f"{nodes}, which become nodes of Kafka 4. The broker of the first folder becomes the controller too, "
-        "and that folder holds the metadata.",
+        help_text=f"The log.dirs of stopped brokers, {nodes} nodes of Kafka 4. The broker of the first folder becomes "
+        "the controller too, and that folder holds the metadata.",
     )
     line.add_option(
         "--from-kraft",
         value="folders",
-        help_text=f"{nodes} of Kafka 4, which become brokers of Kafka 3.9 or Milena. One folder holds the metadata.",
+        help_text=f"The log.dirs of stopped nodes of Kafka 4, {nodes} brokers of Kafka 3.9 or Milena. One holds the "
+        "metadata.",
     )
     line.add_flag("--check", "With --to-kraft or --from-kraft: print what would be done and what does not fit.")
     line.add_option(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -15,7 +17,8 @@ from storage.disk.files import OsFiles
 from tests.support.manual_clock import ManualClock
 from tests.tools.conftest import Outcome, RunTool
 from tests.tools.kraft.metadata import CLUSTER_ID, tree
-from tools.kraft import node_folders
+from tools.kraft import metadata_records, node_folders
+from tools.kraft.metadata_log import SnapshotId, VersionedRecord, snapshot
 from tools.zookeeper import kraft_copy, metadata_copy
 
 TOPIC = b'{"partitions":{"0":[1]},"topic_id":"pSEGtdSkRXmCBClYmmabVw","version":3}'
@@ -304,6 +307,31 @@ def test_brokers_of_a_cluster_become_nodes(run: RunTool, tmp_path: Path) -> None
     assert [node_folders.read_folder(folder).version for folder in (a, b, c)] == [0, 0, 1]
 
 
+def test_a_node_among_the_brokers_is_refused(to_kraft: Callable[..., Outcome], data: Path, tmp_path: Path) -> None:
+    node = make_folder(tmp_path / "node", broker_id=2)
+    (node / "__cluster_metadata-0").mkdir()
+    (node / "__cluster_metadata-0" / "00000000000000000000.log").touch()
+    assert to_kraft(folders=f"{data},{node}").stderr == f"Error: {node} belongs to a KRaft node already\n"
+
+
+def test_the_directory_of_a_controller_alone_stays_as_it_is(run: RunTool, tmp_path: Path) -> None:
+    registration = metadata_records.RegisterBrokerRecord(
+        broker_id=1, incarnation_id=UUID(int=1), broker_epoch=0, end_points=[], features=[], rack=None, fenced=True
+    )
+    broker, controller = (make_folder(tmp_path / name, broker_id=number) for name, number in (("b", 1), ("c", 100)))
+    node_folders.write_snapshot(
+        node_folders.read_folder(controller),
+        snapshot([VersionedRecord(0, 3, registration)], SnapshotId(1, 1), 0),
+        SnapshotId(1, 1),
+    )
+    for folder in (broker, controller):
+        node_folders.write_meta_properties(replace(node_folders.read_folder(folder), version=1))
+    done = run(metadata_copy.main, "--from-kraft", f"{broker},{controller}", "--to-log-dir", str(broker))
+    assert done.status == 0, done
+    assert f"Note: {controller} stays as it is: node 100 is only a controller" in done.stdout
+    assert [node_folders.read_folder(folder).version for folder in (broker, controller)] == [0, 1]
+
+
 def test_the_way_back_keeps_everything(
     run: RunTool, to_kraft: Callable[..., Outcome], from_kraft: Callable[..., Outcome], data: Path
 ) -> None:
@@ -320,6 +348,33 @@ def test_the_way_back_keeps_everything(
     assert [name for name in before if name.endswith((".log", ".index")) and after[name] != before[name]] == []
     assert node_folders.read_folder(data).directory_id == directory_id
     assert to_kraft("--check").stdout.startswith("2 topics with 2 partitions")
+
+
+def test_a_log_of_before_the_way_back_is_not_used_again(
+    to_kraft: Callable[..., Outcome], from_kraft: Callable[..., Outcome], data: Path
+) -> None:
+    """Kafka 4 would start on it, also with version 0 in meta.properties."""
+    assert to_kraft().status == 0
+    (data / "__cluster_metadata-0" / "00000000000000000007.log").write_bytes(b"")
+    assert from_kraft().status == 0
+    assert '"data_version":99' in (data / "__cluster_metadata-0" / "quorum-state").read_text()
+    assert from_kraft().stderr == f"Error: {data} does not belong to a KRaft node\n"
+    assert to_kraft().status == 0
+    assert '"data_version":0' in (data / "__cluster_metadata-0" / "quorum-state").read_text()
+
+
+def test_a_node_on_a_directory_of_version_0_is_recognized(
+    to_kraft: Callable[..., Outcome], from_kraft: Callable[..., Outcome], data: Path
+) -> None:
+    """Kafka 4 starts on the directory of an interrupted conversion."""
+    before = (data / "meta.properties").read_text()
+    assert to_kraft().status == 0
+    (data / "metadata.sqlite.retired").rename(data / METADATA_FILE)
+    (data / "meta.properties").write_text(before)
+    assert "does not belong to a KRaft node" in from_kraft().stderr
+    (data / "__cluster_metadata-0" / "00000000000000000007.log").write_bytes(b"")
+    assert "belongs to a KRaft node already" in to_kraft().stderr
+    assert from_kraft().status == 0
 
 
 def test_the_way_back_needs_a_node_and_its_metadata(
