@@ -217,7 +217,7 @@ class Replay:
                     raise Malformed(f"change of partition {name}-{record.partition_id}, which does not exist")
                 partitions[record.partition_id] = _changed(partitions[record.partition_id], record)
             case layouts.ClearElrRecord(topic_name=name):
-                for topic in [image.topics[name]] if name else image.topics.values():
+                for topic in image.topics.values() if not name else filter(None, [image.topics.get(name)]):
                     for number, partition in topic.partitions.items():
                         topic.partitions[number] = replace(partition, eligible=())
             case layouts.FeatureLevelRecord(name=name, feature_level=level):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from protocol.codec import encode
 from protocol.errors import Malformed
-from protocol.records.batch import batches, crc_is_valid, records
+from protocol.records.batch import BatchHeader, batches, crc_is_valid, records
 from protocol.records.builder import RecordData, build_batch
 from tools.kraft.frames import framed, read_framed
 from tools.kraft.metadata_records import (
@@ -113,9 +113,7 @@ def read_records(data: bytes) -> Iterator[StoredRecord]:
     Raises:
         Malformed: a record of a whole batch has an unknown type or version, or cannot be decoded.
     """
-    for position, header in batches(data):
-        if not crc_is_valid(data, position, header):
-            return
+    for position, header in _undamaged_batches(data):
         for record in records(data, position, size_max=BATCH_SIZE_MAX):
             epoch = header.partition_leader_epoch
             if header.is_control:
@@ -126,6 +124,16 @@ def read_records(data: bytes) -> Iterator[StoredRecord]:
             else:
                 fields = read_framed(record.value, NEWEST_METADATA_RECORDS).fields
                 yield StoredRecord(record.offset, epoch, fields, None)
+
+
+def _undamaged_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    try:
+        for position, header in batches(data):
+            if not crc_is_valid(data, position, header):
+                return
+            yield position, header
+    except Malformed:  # bytes that a power cut has left behind the last batch
+        return
 
 
 def is_whole_snapshot(found: Iterable[StoredRecord]) -> bool:

@@ -244,6 +244,9 @@ class _TreeReader:
         types = {one.title: one for one in acls.ResourceType}
         for root, pattern_type in _ACL_ROOTS:
             for title in self._children[root]:
+                if title not in types:
+                    self._report.problems.append(f"{root}/{title}: ACLs of an unknown type of resources")
+                    continue
                 for name in self._children[f"{root}/{title}"]:
                     pattern = acls.Pattern(types[title], name, pattern_type)
                     for acl in sorted(decoded_acls(pattern, self._data(f"{root}/{title}/{name}"))):
@@ -370,8 +373,11 @@ def _settings(image: ClusterImage, report: Report) -> dict[ConfigEntity, dict[st
             assert text is not None
             found.setdefault(entity, {})[key] = text
     for (user, number), credential in sorted(image.scram.items()):
-        entity = ConfigEntity((("users", user),))
-        found.setdefault(entity, {})[MECHANISMS[number].stored_name] = credential_text(ScramCredential(*credential))
+        if number not in MECHANISMS:
+            report.notes.append(f"user {user}: not taken: a credential of the unknown mechanism {number}")
+            continue
+        text = credential_text(ScramCredential(*credential))
+        found.setdefault(ConfigEntity((("users", user),)), {})[MECHANISMS[number].stored_name] = text
     return found
 
 

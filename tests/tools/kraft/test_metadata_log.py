@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
+
 import pytest
 
 from protocol.errors import Malformed
@@ -61,6 +64,23 @@ def test_reading_ends_at_a_damaged_batch() -> None:
     data[-1] ^= 1
     assert not is_whole_snapshot(read_records(bytes(data)))
     assert list(read_records(bytes(data)))[-1].fields is not None
+
+
+@pytest.mark.parametrize("tail", [bytes(200), b"\xff" * 200])
+def test_reading_ends_at_bytes_that_are_no_batch(tail: bytes) -> None:
+    data = b"".join(snapshot(records_of(full_image()), END, 1000))
+    assert list(read_records(data + tail)) == list(read_records(data))
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_damage_is_noticed(seed: int) -> None:
+    """A record of a batch whose CRC is valid is either decoded or refused."""
+    random = Random(seed)
+    content = bytearray(framed(3, 1, next(each for each in records_of(full_image()) if each.record_type == 3).fields))
+    for _ in range(random.randint(1, 3)):
+        content[random.randrange(len(content))] = random.randrange(256)
+    with suppress(Malformed):
+        list(read_records(build_batch([RecordData(0, None, bytes(content))])))
 
 
 def test_a_record_of_a_later_kafka_is_refused() -> None:

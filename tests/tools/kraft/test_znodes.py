@@ -9,7 +9,7 @@ import pytest
 
 from tests.tools.kraft.metadata import CLUSTER_ID, full_image, recorded_tree, tree
 from tools.kraft import image as kraft
-from tools.kraft.image import AclImage, ClusterImage, PartitionImage, TopicImage
+from tools.kraft.image import AclImage, ClusterImage, PartitionImage, ScramImage, TopicImage
 from tools.kraft.znodes import Node, Report, Translated, created_topic_id, differences, from_kraft, to_kraft
 
 TOPIC = b'{"partitions":{"0":[1]},"topic_id":"pSEGtdSkRXmCBClYmmabVw","version":3}'
@@ -175,6 +175,18 @@ def test_states_that_a_tree_cannot_hold_prevent_the_way_back(image: ClusterImage
     report = Report()
     from_kraft(image, CLUSTER_ID, 1, report)
     assert [problem in found for found in report.problems] == [True]
+
+
+def test_a_credential_of_an_unknown_mechanism_is_noted() -> None:
+    report = Report()
+    from_kraft(ClusterImage(scram={("a", 9): ScramImage(b"", b"", b"", 4096)}), CLUSTER_ID, 1, report)
+    assert report.notes == ["user a: not taken: a credential of the unknown mechanism 9"]
+
+
+def test_acls_of_an_unknown_type_prevent_a_translation() -> None:
+    path = "/kafka-acl/Weather/rain"
+    nodes = {"/kafka-acl/Weather": Node(None), path: Node(b'{"version":1,"acls":[]}')}
+    assert problems({**tree(), **nodes}) == ["/kafka-acl/Weather: ACLs of an unknown type of resources"]
 
 
 def test_an_eligible_leader_is_in_sync_where_nobody_else_is() -> None:

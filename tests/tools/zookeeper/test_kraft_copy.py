@@ -307,6 +307,18 @@ def test_brokers_of_a_cluster_become_nodes(run: RunTool, tmp_path: Path) -> None
     assert [node_folders.read_folder(folder).version for folder in (a, b, c)] == [0, 0, 1]
 
 
+def test_the_metadata_of_a_cluster_on_one_machine_goes_to_a_node_and_comes_back(
+    run: RunTool, data: Path, tmp_path: Path
+) -> None:
+    cluster = str(tmp_path / "cluster")
+    assert run(metadata_copy.main, "--from-log-dir", str(data), "--to-cluster", cluster).status == 0
+    there = run(metadata_copy.main, "--from-cluster", cluster, "--to-kraft", str(data))
+    assert there.status == 0, there
+    back = run(metadata_copy.main, "--from-kraft", str(data), "--to-cluster", cluster)
+    assert back.status == 0, back
+    assert back.stdout.splitlines()[0] == there.stdout.splitlines()[0]
+
+
 def test_a_node_among_the_brokers_is_refused(to_kraft: Callable[..., Outcome], data: Path, tmp_path: Path) -> None:
     node = make_folder(tmp_path / "node", broker_id=2)
     (node / "__cluster_metadata-0").mkdir()
