@@ -4,10 +4,12 @@ Owns its format and the check at start. A directory of another broker is a mista
 overwritten: writing to it could lose data. Must not know logs.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from base.properties import parse
 from storage.disk.files import Files
+
+_KRAFT_VERSION: Final = "1"
 
 
 class WrongDirectoryError(Exception):
@@ -32,6 +34,10 @@ def read(files: Files, path: str) -> MetaProperties | None:
     except FileNotFoundError:
         return None
     properties = parse(text)
+    if properties.get("version") == _KRAFT_VERSION:
+        raise WrongDirectoryError(
+            f"{path}: version is 1: the directory belongs to a node of KRaft; metadata-copy --from-kraft converts it"
+        )
     if properties.get("version") != "0":
         raise WrongDirectoryError(f'{path}: version is "{properties.get("version", "")}", expected 0')
     broker_id = properties.get("broker.id")

@@ -312,6 +312,18 @@ def test_foreign_directory_stops_the_start(disks: Disks, tmp_path: Path) -> None
         disks.start()
 
 
+def test_the_metadata_log_of_a_kraft_node_is_ignored(disks: Disks, tmp_path: Path) -> None:
+    (tmp_path / "a" / "__cluster_metadata-0").mkdir(parents=True)
+    assert list(disks.start().logs()) == []
+
+
+def test_the_directory_of_a_kraft_node_stops_the_start(disks: Disks, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir(exist_ok=True)
+    (tmp_path / "a" / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    with pytest.raises(WrongDirectoryError, match="metadata-copy --from-kraft converts it"):
+        disks.start()
+
+
 def test_partition_in_two_directories_stops_the_start(disks: Disks, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name / "topic-0").mkdir(parents=True)

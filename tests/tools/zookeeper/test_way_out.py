@@ -49,11 +49,13 @@ class Way:
     run: Callable[..., Outcome]
     zookeeper: str | None = None
     """Without one, the metadata is in the embedded store."""
+    protocols: Sequence[str] = ("classic", "consumer")
     port: int = 0
     sasl_port: int = field(default_factory=quiet_port)
     sent: int = 0
     delivered: list[bytes] = field(default_factory=list)
-    read: list[bytes] = field(default_factory=list)
+    read: dict[str, list[bytes]] = field(default_factory=dict)
+    """By protocol of the group."""
 
     @property
     def data(self) -> Path:
@@ -195,14 +197,19 @@ class Way:
             producer.produce(COMPACTED, text, key)
         assert producer.flush(TIMEOUT_S) == 0
 
-    def continue_group(self, count: int) -> None:
-        """Read the next records of the group, and commit."""
-        settings = {"bootstrap.servers": f"127.0.0.1:{self.sasl_port}", "group.id": GROUP, **SASL}
+    def continue_groups(self, count: int) -> None:
+        """Read the next records of each group, and commit."""
+        for protocol in self.protocols:
+            self._continue_group(protocol, count)
+
+    def _continue_group(self, protocol: str, count: int) -> None:
+        own = {"group.id": f"{GROUP}-{protocol}", "group.protocol": protocol}
+        settings = {"bootstrap.servers": f"127.0.0.1:{self.sasl_port}", **own, **SASL}
         with closing(Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})) as consumer:
             consumer.subscribe([PLAIN])
             messages = consumer.consume(count, TIMEOUT_S)
             assert [message.error() for message in messages] == [None] * count
-            self.read += [bytes(message.value() or b"") for message in messages]
+            self.read.setdefault(protocol, []).extend(bytes(message.value() or b"") for message in messages)
             last = messages[-1].offset()
             assert last is not None
             consumer.commit(offsets=[TopicPartition(PLAIN, 0, last + 1)], asynchronous=False)
@@ -266,7 +273,7 @@ def walk(way: Way, start: Callable[[], Former], *, kill: bool = False) -> None:
     way.send(writer)
     way.move(mover, b"by the broker")
     way.keep(b"old")
-    way.continue_group(20)
+    way.continue_groups(20)
     assert writer.flush(TIMEOUT_S) == 0
     described = way.described()
     refused = way.to_kraft("--check")
@@ -287,7 +294,7 @@ def walk(way: Way, start: Callable[[], Former], *, kill: bool = False) -> None:
     with way.kafka() as node:
         way.require(described)
         way.send(writer)
-        way.continue_group(60)
+        way.continue_groups(60)
         way.move(mover, b"by the node")
         way.keep(b"new")
         admin = AdminClient({"bootstrap.servers": way.bootstrap})
@@ -298,6 +305,7 @@ def walk(way: Way, start: Callable[[], Former], *, kill: bool = False) -> None:
         # From this level on, the last replica of a partition leaves the ISR when its node stops.
         levels = ("metadata.version=27", "eligible.leader.replicas.version=1")
         way.tool(features.main, "upgrade", *(word for level in levels for word in ("--feature", level)))
+        wait_until(lambda: "min.insync.replicas=1" in "".join(way.described()["topics"]), "the setting of that level")
         changed = way.described()
         if kill:
             node.kill()
@@ -310,10 +318,11 @@ def walk(way: Way, start: Callable[[], Former], *, kill: bool = False) -> None:
         way.require(changed)
         way.send(writer)
         assert writer.flush(TIMEOUT_S) == 0
-        way.continue_group(70)
+        way.continue_groups(70)
         way.move(mover, b"by the broker again")
         way.keep(b"newest")
-        assert way.read == way.delivered == way.values(PLAIN) == [b"%d" % number for number in range(150)]
+        assert way.delivered == way.values(PLAIN) == [b"%d" % number for number in range(150)]
+        assert way.read == dict.fromkeys(way.protocols, way.delivered)
         assert way.values(MOVED) == [b"by the broker", b"by the node", b"by the broker again"]
         assert way.values(COMPACTED)[-2:] == [b"newest", b"newest"]
     finally:
@@ -336,7 +345,7 @@ def test_clients_continue_if_both_sides_are_killed(way: Way) -> None:
 @pytest.mark.soak
 def test_clients_of_kafka_3_9_continue_on_kafka_4_and_back(way: Way) -> None:
     with ZooKeeperProcess(way.folder / "zookeeper") as zookeeper:
-        way.zookeeper = zookeeper.connect
+        way.zookeeper, way.protocols = zookeeper.connect, ("classic",)
         walk(way, way.kafka_3)
 
 
