@@ -349,10 +349,42 @@ def test_clients_of_kafka_3_9_continue_on_kafka_4_and_back(way: Way) -> None:
         walk(way, way.kafka_3)
 
 
-def _send(bootstrap: str, values: Sequence[bytes]) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_node_on_a_rehearsal_leaves_the_directory_as_it_is(way: Way, *, kill: bool) -> None:
+    """Although it compacts, removes and appends to segments, and truncates after kill -9."""
+    small = {"segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
+    broker = way.milena()
+    create_topic(way.bootstrap, COMPACTED, configs={**small, "cleanup.policy": "compact"})
+    create_topic(way.bootstrap, PLAIN, configs=small)
+    _send(way.bootstrap, [b"%d " % number + bytes(10_000) for number in range(600)])
+    _send(way.bootstrap, [b"%d " % number + bytes(10_000) for number in range(600)], COMPACTED)
+    broker.kill() if kill else broker.stop()
+    before = files_of(way.data)
+    assert len([name for name in before if name.startswith(f"{COMPACTED}-0/") and name.endswith(".log")]) > 4
+    assert way.to_kraft("--rehearse", str(way.folder / "rehearsal")).status == 0
+    copy = way.folder / "rehearsal" / "0-data"
+    links = [path for path in copy.rglob("*.log") if path.stat().st_nlink > 1]
+    assert bool(links) != kill
+
+    node = KraftNode(
+        way.folder / "kafka", str(copy), node_id=NODE_ID, port=way.port,
+        overrides={"log.cleaner.backoff.ms": "100", "log.retention.check.interval.ms": "200"},
+    )  # fmt: skip
+    with node:
+        retention = ("--alter", "--add-config", "retention.bytes=1,file.delete.delay.ms=0")
+        way.tool(configs.main, *retention, "--entity-type", "topics", "--entity-name", PLAIN)
+        _send(way.bootstrap, [b"more"] * 100, COMPACTED)
+        wait_until((copy / "cleaner-offset-checkpoint").exists, "the first cleaning")
+        wait_until(lambda: not (copy / f"{PLAIN}-0" / f"{0:020d}.log").exists(), "the removal of a segment")
+    assert files_of(way.data) == before
+    assert way.to_kraft().status == 0
+
+
+def _send(bootstrap: str, values: Sequence[bytes], topic: str = PLAIN) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "log_level": 0})
     for value in values:
-        producer.produce(PLAIN, value, partition=0)
+        producer.produce(topic, value, b"%d" % (len(value) % 7), partition=0)
     assert producer.flush(TIMEOUT_S) == 0
 
 
