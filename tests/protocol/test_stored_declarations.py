@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
@@ -22,7 +23,7 @@ from protocol.schema import Struct, message_info
 from tests.protocol.test_declarations import Line, _json_range, _resolve_common_structs, declared, in_json
 from tests.support import apache_kafka
 from tests.support.parts import skip_when_unavailable
-from tools.kraft.metadata_records import CONTROL_RECORDS, METADATA_RECORDS
+from tools.kraft.metadata_records import CONTROL_RECORDS, METADATA_RECORDS, NEWEST_METADATA_RECORDS
 
 
 class Stored(NamedTuple):
@@ -66,6 +67,12 @@ STORED = [
 ]
 
 
+OF_KAFKA_4 = [
+    *of_tools(NEWEST_METADATA_RECORDS.values(), "kafka-metadata", "common/metadata"),
+    *of_tools((cls for _, cls in CONTROL_RECORDS.values()), "kafka-clients", "common/message"),
+]
+
+
 def shapes(lines: list[Line]) -> list[tuple[int, str, bool, bool, int | None]]:
     """Without names: how deep a field is nested, and all that makes its bytes."""
     return [(line.path.count("."), *line[1:]) for line in lines]
@@ -75,6 +82,17 @@ def shapes(lines: list[Line]) -> list[tuple[int, str, bool, bool, int | None]]:
 def test_fields_are_those_of_apache_kafka(stored: Stored) -> None:
     with skip_when_unavailable():
         jar = apache_kafka.jars() / f"{stored.jar}-{apache_kafka.VERSION}.jar"
+    _same_as_in(jar, stored)
+
+
+@pytest.mark.parametrize("stored", OF_KAFKA_4, ids=lambda stored: stored.schema)
+def test_metadata_is_that_of_kafka_4(stored: Stored) -> None:
+    with skip_when_unavailable():
+        jar = apache_kafka.kraft_jars() / f"{stored.jar}-{apache_kafka.KRAFT_VERSION}.jar"
+    _same_as_in(jar, stored)
+
+
+def _same_as_in(jar: Path, stored: Stored) -> None:
     with ZipFile(jar) as files:
         text = files.read(f"{stored.folder}/{stored.schema}.json").decode()
     schema = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
