@@ -241,10 +241,8 @@ def link_folder(source: Path, target: Path) -> None:
     follower may truncate, are copied, like the files that are changed in place.
 
     Raises:
-        FolderError: The target exists, or is on another file system.
+        FolderError: The new folder `target` would be on another file system.
     """
-    if target.exists():
-        raise FolderError(f"{target} exists, expected a new folder for the rehearsal")
     recovery, watermarks = (
         checkpoints.read_offsets(OsFiles(), str(source / name))
         for name in (names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT)

@@ -8,6 +8,7 @@ Until then the command can be repeated, and the former side can still have its d
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -167,9 +168,16 @@ def _linked(
     """Copy the directories below `rehearsal`; return the same values for the copies."""
     if rehearsal.exists():
         raise FolderError(f"{rehearsal} exists, expected a new folder for the rehearsal")
+    for folder in folders:
+        if folder.path.resolve() in rehearsal.resolve().parents:
+            raise FolderError(f"{rehearsal} is in {folder.path}, expected a new folder elsewhere on its file system")
     targets = {folder.path: rehearsal / f"{number}-{folder.path.name}" for number, folder in enumerate(folders)}
-    for source, target in targets.items():
-        node_folders.link_folder(source, target)
+    try:
+        for source, target in targets.items():
+            node_folders.link_folder(source, target)
+    except BaseException:
+        shutil.rmtree(rehearsal, ignore_errors=True)
+        raise
     linked = [replace(folder, path=targets[folder.path]) for folder in folders]
     return linked, [
         (each._replace(path=targets[each.path.parent] / each.path.name), topic_id) for each, topic_id in without_id

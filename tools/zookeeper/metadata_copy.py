@@ -201,9 +201,10 @@ def _from_kraft(options: argparse.Namespace) -> Iterator[str]:
             _require_cluster(target, target_name, conversion.cluster_id)
             found = _read(target)
             _write(target, conversion.nodes(found), found)
+        finished = conversion.finish()
         yield from conversion.lines()
         yield f"Copied the metadata of cluster {conversion.cluster_id} to {target_name}"
-        yield conversion.finish()
+        yield finished
 
 
 def _folders(text: str) -> list[Path]:

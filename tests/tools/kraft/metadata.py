@@ -12,6 +12,8 @@ from tools.kraft.znodes import LEVELS, Node
 
 CLUSTER_ID = "7ym0r3ycTc-XAnwnQmXzjg"
 TOPIC_ID = UUID("a52106b5-d4a4-4579-8204-295899669b57")
+# The node of a topic of Kafka before 2.8.
+WITHOUT_ID = b'{"version":1,"partitions":{"0":[1]}}'
 RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "znodes" / "kafka-3.9.1.txt"
 
 

@@ -2,62 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
-from controller.state_store import Create
+from controller.embedded.sqlite_store import METADATA_FILE
 from storage.disk import checkpoints
 from storage.disk.files import OsFiles
-from tests.support.manual_clock import ManualClock
 from tests.tools.conftest import Outcome, RunTool
-from tests.tools.kraft.metadata import CLUSTER_ID, tree
+from tests.tools.kraft.folders import SEGMENTS, make_folder, write_tree
+from tests.tools.kraft.metadata import CLUSTER_ID, WITHOUT_ID, tree
 from tools.kraft import metadata_records, node_folders
 from tools.kraft.metadata_log import SnapshotId, VersionedRecord, snapshot
 from tools.zookeeper import kraft_copy, metadata_copy
 
 TOPIC = b'{"partitions":{"0":[1]},"topic_id":"pSEGtdSkRXmCBClYmmabVw","version":3}'
-WITHOUT_ID = b'{"version":1,"partitions":{"0":[1]}}'
-SEGMENTS = ("00000000000000000000", "00000000000000000010", "00000000000000000020")
 SNAPSHOT = "__cluster_metadata-0/00000000000000000007-0000000006.checkpoint"
-
-
-def write_tree(folder: Path, nodes: Mapping[str, bytes | None]) -> None:
-    """Make the embedded store of a folder, with the parents of these nodes."""
-
-    async def write() -> None:
-        store = SqliteStore([folder / METADATA_FILE], ManualClock())
-        await store.open()
-        made: dict[str, bytes | None] = {}
-        for path in nodes:
-            words = path.split("/")[1:]
-            made |= {"/" + "/".join(words[:end]): None for end in range(1, len(words))}
-        made |= nodes
-        await store.multi([Create(path, made[path]) for path in sorted(made)])
-        await store.close()
-
-    asyncio.run(write())
-
-
-def make_folder(folder: Path, *partitions: str, broker_id: int = 1, cluster_id: str = CLUSTER_ID) -> Path:
-    """Make a log directory of a broker that has stopped."""
-    folder.mkdir()
-    (folder / "meta.properties").write_text(f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n")
-    for name in partitions:
-        (folder / name).mkdir()
-        for segment in SEGMENTS:
-            for suffix in (".log", ".index"):
-                (folder / name / f"{segment}{suffix}").write_text(f"{name} {segment}{suffix}")
-    names = [tuple(name.rsplit("-", 1)) for name in partitions if "." not in name]
-    offsets = {(topic, int(number)): 25 for topic, number in names}
-    for file in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        checkpoints.write_offsets(OsFiles(), str(folder / file), offsets)
-    return folder
 
 
 @pytest.fixture
@@ -142,6 +105,27 @@ def test_a_rehearsal_links_closed_segments_and_copies_what_changes(
     assert shared == {f"{name}/{segment}.log" for name in ("t-0", "old-0") for segment in SEGMENTS[:2]}
     again = to_kraft("--rehearse", str(tmp_path / "rehearsal"))
     assert again.stderr == f"Error: {tmp_path / 'rehearsal'} exists, expected a new folder for the rehearsal\n"
+
+
+def test_a_rehearsal_within_the_directory_is_refused(to_kraft: Callable[..., Outcome], data: Path) -> None:
+    before = contents(data)
+    refused = to_kraft("--rehearse", str(data / "rehearsal"))
+    assert refused.stderr == (
+        f"Error: {data / 'rehearsal'} is in {data}, expected a new folder elsewhere on its file system\n"
+    )
+    assert contents(data) == before
+
+
+def test_a_rehearsal_on_another_file_system_is_refused(
+    to_kraft: Callable[..., Outcome], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.link", fail)
+    refused = to_kraft("--rehearse", str(tmp_path / "rehearsal"))
+    assert refused.stderr.endswith("Invalid cross-device link; expected a folder on the same file system\n")
+    assert not (tmp_path / "rehearsal").exists()
 
 
 def test_a_segment_above_the_recovery_point_is_copied(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -22,9 +23,12 @@ from tests.support.ports import quiet_port
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import Outcome
+from tests.tools.kraft.folders import make_folder, write_tree
+from tests.tools.kraft.metadata import WITHOUT_ID, tree
 from tools.admin import acls, configs, delegation_tokens, features, topics
 from tools.zookeeper import metadata_copy
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "logs"
 TIMEOUT_S = 60
 NODE_ID = 3
 PLAIN, COMPACTED, MOVED = "plain", "compacted", "moved"
@@ -379,6 +383,24 @@ def test_a_node_on_a_rehearsal_leaves_the_directory_as_it_is(way: Way, *, kill: 
         wait_until(lambda: not (copy / f"{PLAIN}-0" / f"{0:020d}.log").exists(), "the removal of a segment")
     assert files_of(way.data) == before
     assert way.to_kraft().status == 0
+
+
+@pytest.mark.soak
+def test_topics_of_old_formats_get_ids_and_are_served(way: Way) -> None:
+    """Topics of Kafka before 0.11, in message formats 0 and 1."""
+    data = make_folder(way.data, broker_id=NODE_ID)
+    names = ("old-v0", "old-v1")
+    for name in names:
+        shutil.copytree(FIXTURES / f"{name}-0", data / f"{name}-0")
+    for path in data.glob("*-checkpoint"):
+        path.unlink()
+    nodes = {path: node.data for path, node in tree(dict.fromkeys(names, WITHOUT_ID)).items()}
+    write_tree(data, {path: (content or b"").replace(b"[1]", b"[%d]" % NODE_ID) for path, content in nodes.items()})
+    assert way.to_kraft().status == 0
+    way.port = quiet_port()
+    with KraftNode(way.folder / "kafka", str(data), node_id=NODE_ID, port=way.port):
+        assert [len(way.values(name)) for name in names] == [66, 66]
+    assert way.from_kraft().status == 0
 
 
 def _send(bootstrap: str, values: Sequence[bytes], topic: str = PLAIN) -> None:
