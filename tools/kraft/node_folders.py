@@ -244,8 +244,7 @@ def link_folder(source: Path, target: Path) -> None:
         FolderError: The new folder `target` would be on another file system.
     """
     recovery, watermarks = (
-        checkpoints.read_offsets(OsFiles(), str(source / name))
-        for name in (names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT)
+        _offsets(source / name) for name in (names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT)
     )
     target.mkdir(parents=True)
     for path in sorted(source.iterdir()):
@@ -257,6 +256,14 @@ def link_folder(source: Path, target: Path) -> None:
         name = names.parse_partition_directory(path.name)
         partition = ("", -1) if name is None else (name.topic, name.partition)
         _link_partition(path, target / path.name, min(recovery.get(partition, 0), watermarks.get(partition, 0)))
+
+
+def _offsets(path: Path) -> Mapping[TopicPartition, int]:
+    """Return the offsets of a checkpoint, none if it is damaged: a start then begins at the first segments."""
+    try:
+        return checkpoints.read_offsets(OsFiles(), str(path))
+    except checkpoints.MalformedCheckpointError:
+        return {}
 
 
 def _link_partition(source: Path, target: Path, immutable_below: int) -> None:

@@ -96,8 +96,6 @@ def _check_owners(folders: Sequence[NodeFolder], cluster_id: str, report: Report
     for folder in folders:
         if folder.cluster_id != cluster_id:
             report.problems.append(f"{folder.path} belongs to cluster {folder.cluster_id}, expected {cluster_id}")
-    if len({folder.path.resolve() for folder in folders}) < len(folders):
-        report.problems.append("a folder is named twice")
 
 
 def _place(translated: Translated, folders: Sequence[NodeFolder], report: Report) -> list[tuple[PartitionFolder, UUID]]:

@@ -82,6 +82,18 @@ class CopyError(Exception):
     """Nothing was copied; the text names the problem."""
 
 
+_FAILURES: Final = (
+    ConversionError,
+    CopyError,
+    FolderError,
+    Malformed,
+    TreeError,
+    TreeUnavailableError,
+    ValueError,
+    OSError,
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0 if the target is equal to the source."""
     return run_tool(_command_line(), _run, arguments)
@@ -142,22 +154,16 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     try:
         for text in _performed(options):
             print(text)
-    except (ConversionError, CopyError, FolderError, Malformed, TreeError, TreeUnavailableError) as error:
-        return _failed(error)
-    except (ValueError, OSError) as error:
-        return _failed(error)
+    except _FAILURES as error:
+        for text in str(error).splitlines():
+            print(f"Error: {text}", file=sys.stderr)
+        return 1
     return 0
 
 
 def _need(options: argparse.Namespace, name: str, *places: str) -> None:
     if is_given(options, name) and not any(is_given(options, place) for place in places):
         raise UsageError(f"{name} needs {' or '.join(places)}")
-
-
-def _failed(error: Exception) -> int:
-    for text in str(error).splitlines():
-        print(f"Error: {text}", file=sys.stderr)
-    return 1
 
 
 def _performed(options: argparse.Namespace) -> Iterator[str]:
@@ -212,6 +218,8 @@ def _folders(text: str) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise CopyError(f"{folder} is not a directory, expected log.dirs of a broker")
+        if [each.resolve() for each in folders].count(folder.resolve()) > 1:
+            raise CopyError(f"{folder} is named twice")
     if not folders:
         raise CopyError("no folder is named, expected log.dirs of a broker")
     return folders

@@ -427,6 +427,18 @@ def test_options_that_do_not_belong_together_are_usage_errors(
     assert complaint in outcome.stderr
 
 
+def test_a_folder_that_is_named_twice_is_refused(to_kraft: Callable[..., Outcome], data: Path) -> None:
+    assert to_kraft(folders=f"{data},{data}/.").stderr == f"Error: {data} is named twice\n"
+
+
+def test_a_rehearsal_copies_everything_without_a_valid_checkpoint(
+    to_kraft: Callable[..., Outcome], data: Path, tmp_path: Path
+) -> None:
+    (data / "replication-offset-checkpoint").write_text("damaged")
+    assert to_kraft("--rehearse", str(tmp_path / "rehearsal")).status == 0
+    assert {path.stat().st_nlink for path in data.rglob("*") if path.is_file()} == {1}
+
+
 def test_a_folder_that_does_not_exist_is_named(run: RunTool, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     outcome = run(metadata_copy.main, "--from-kraft", str(missing), "--to-log-dir", str(tmp_path))
