@@ -411,6 +411,35 @@ def _send(bootstrap: str, values: Sequence[bytes], topic: str = PLAIN) -> None:
 
 
 @pytest.mark.soak
+def test_partitions_stay_in_their_directories(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    log_dirs = ",".join(map(str, folders))
+
+    def places() -> list[list[str]]:
+        return [sorted(path.name for path in folder.glob(f"{PLAIN}-*")) for folder in folders]
+
+    values = [b"%d" % number for number in range(10)]
+    with BrokerProcess(tmp_path / "milena", {"log.dirs": log_dirs}, broker_id=NODE_ID) as broker:
+        create_topic(broker.bootstrap, PLAIN, 6)
+        _send(broker.bootstrap, values)
+    before = places()
+    assert all(before)
+    assert run(metadata_copy.main, "--from-log-dir", log_dirs, "--to-kraft", log_dirs).status == 0
+    node = KraftNode(tmp_path / "kafka", log_dirs, node_id=NODE_ID)
+    with node:
+        _send(node.bootstrap, values)
+        described = run(topics.main, "--bootstrap-server", node.bootstrap, "--describe", "--topic", PLAIN).stdout
+        assert described.count(f"Leader: {NODE_ID}\t") == 6
+    assert places() == before
+    assert "stray" not in node.log.read_text()
+    assert run(metadata_copy.main, "--from-kraft", log_dirs, "--to-log-dir", log_dirs).status == 0
+    with BrokerProcess(tmp_path / "milena", {"log.dirs": log_dirs}, broker_id=NODE_ID) as broker:
+        way = Way(tmp_path, run, port=broker.port)
+        assert way.values(PLAIN) == values * 2
+    assert places() == before
+
+
+@pytest.mark.soak
 def test_brokers_of_a_cluster_become_nodes_and_brokers_again(run: Callable[..., Outcome], tmp_path: Path) -> None:
     ids = (1, 2, 3)
     data = {broker_id: tmp_path / f"data-{broker_id}" for broker_id in ids}
