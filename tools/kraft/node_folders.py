@@ -77,10 +77,10 @@ def read_folder(path: Path) -> NodeFolder:
         properties = parse(meta.read_text("utf-8", "replace"))
     except FileNotFoundError:
         raise FolderError(f"{meta} does not exist, expected a log directory of a broker that has run") from None
-    version = properties.get("version")
-    id_key = {"0": "broker.id", "1": "node.id"}.get(version or "")
+    version = properties.get("version", "0")  # as Kafka reads it
+    id_key = {"0": "broker.id", "1": "node.id"}.get(version)
     if id_key is None:
-        raise FolderError(f'{meta}: version is "{version or ""}", expected 0 or 1')
+        raise FolderError(f'{meta}: version is "{version}", expected 0 or 1')
     node_id, cluster_id = properties.get(id_key, ""), properties.get("cluster.id", "")
     if not node_id.isdecimal() or not cluster_id:
         raise FolderError(f"{meta}: expected {id_key} and cluster.id, found {dict(properties)}")
@@ -89,7 +89,7 @@ def read_folder(path: Path) -> NodeFolder:
         parsed = None if directory_id is None else parse_id(directory_id)
     except ValueError as error:
         raise FolderError(f"{meta}: directory.id: {error}") from None
-    return NodeFolder(path, int(version or 0), int(node_id), cluster_id, parsed)
+    return NodeFolder(path, int(version), int(node_id), cluster_id, parsed)
 
 
 def write_meta_properties(folder: NodeFolder) -> None:

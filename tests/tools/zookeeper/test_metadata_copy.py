@@ -41,6 +41,7 @@ NODES: Mapping[str, bytes | None] = {
     "/config/topics/t": b'{"version":1,"config":{}}',
     "/config/users": b"",
     "/controller_epoch": b"4",
+    "/feature_levels": b'{"features":{"transaction.version":{"max_version_level":1}},"version":2,"status":1}',
 }
 
 
