@@ -16,6 +16,7 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.network.sasl.scram import ScramCredential
 from broker.quotas import client_quotas
 from broker.security import acls
@@ -282,6 +283,8 @@ class _TreeReader:
         chosen = paths.decode_features(data).levels if (data := self._data(paths.FEATURE_LEVELS)) else {}
         levels = {name: chosen.get(name, level) for name, level in LEVELS.items()}
         self.image.features = {name: level for name, level in levels.items() if level}
+        if SHARE_GROUP_STATE_TOPIC in self.image.topics:
+            self._report.notes.append("share groups continue when share.version=1 is set, which Kafka 4.0 lacks")
 
 
 def _few(names: Collection[str], shown: int = 3) -> str:

@@ -132,6 +132,11 @@ def test_what_has_no_counterpart_is_noted(path: str, data: bytes | None, note: s
     assert notes({**tree({"t": TOPIC}), path: Node(data)})[0].startswith(note)
 
 
+def test_the_way_on_for_share_groups_is_noted() -> None:
+    (note,) = notes(tree({"__share_group_state": TOPIC}))
+    assert note == "share groups continue when share.version=1 is set, which Kafka 4.0 lacks"
+
+
 def test_a_chosen_level_of_a_feature_is_kept() -> None:
     path = "/feature_levels"
     levels = b'{"features":{"transaction.version":{"max_version_level":0}},"version":2,"status":1}'
