@@ -243,7 +243,7 @@ def _metadata_changed(
     control.link.metadata_changed()
     transactions.marker_channels.brokers_changed(metadata.brokers)
     transactions.links.brokers_changed(metadata.brokers)
-    groups.removal.topics_deleted(names - metadata.topics.keys())
+    groups.topics_deleted(names - metadata.topics.keys())
     control.topics.metadata_changed(names)
 
 

@@ -12,7 +12,7 @@ Methods raise KafkaError when the group cannot be served here now: INVALID_GROUP
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -154,6 +154,12 @@ class GroupCoordinator:
         if group is not None and group.machine.protocol_type == SHARE_PROTOCOL_TYPE and not group.machine.is_dead:
             await self.shares.delete_states(group_id)
         return await self.removal.delete_group(group_id)
+
+    def topics_deleted(self, topics: Collection[str]) -> None:
+        """Remove what groups have stored of deleted topics."""
+        self.removal.topics_deleted(topics)
+        if topics and self.settings.serves_share_groups:
+            self.shares.topics_deleted()
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
         """Keep the session of a member alive. While the group is being loaded, every heartbeat succeeds."""

@@ -83,18 +83,23 @@ class ShareProtocol:
     def follow_up(self, group: CoordinatedGroup) -> None:
         """Begin the states of partitions that members subscribe to, and end those of deleted topics."""
         machine, topics = _share_group(group), self._topics()
-        if machine.is_dead or machine in self._initializing:
+        if machine.is_dead or machine in self._initializing or machine.is_looked_after(topics):
             return
-        if machine.missing_states(topics) or machine.outlived_states(topics):
+        if machine.missing_states() or machine.outlived_states(topics):
             self._initializing.add(machine)
             self._tasks.start(self._follow_topics(group, machine))
+
+    def topics_deleted(self) -> None:
+        """End the states of deleted topics in groups without members as well."""
+        for group in self._groups:
+            if isinstance(group.machine, ShareGroup):
+                self.follow_up(group)
 
     async def _follow_topics(self, group: CoordinatedGroup, machine: ShareGroup) -> None:
         pause_ms = FIRST_PAUSE_MS
         try:
             while self._groups.is_hosted(group) and not machine.is_dead:
-                topics = self._topics()
-                missing, outlived = machine.missing_states(topics), machine.outlived_states(topics)
+                missing, outlived = machine.missing_states(), machine.outlived_states(self._topics())
                 if not missing and not outlived:
                     return
                 try:
@@ -113,11 +118,13 @@ class ShareProtocol:
         """Begin the states of topics. Raises KafkaError if one cannot be stored; the others count then."""
         await self._parts.states.partitions.ensure_topic()
         for name, (topic_id, count) in missing.items():
-            for number in range(count):
-                await self._parts.states.initialize(ShareKey(machine.group_id, topic_id, number), 0)
-                await self._pause()
+            keys = [ShareKey(machine.group_id, topic_id, number) for number in range(count)]
+            async for key in through(keys, self._pause):
+                await self._parts.states.initialize(key, 0)
             if machine.is_dead:
                 return
+            for key in keys:
+                self._parts.states.state_of(key)  # raises if somebody has deleted it since
             machine.states_initialized(topic_id, name, count)
             self._settle(group, f"states of {name}")
 
@@ -125,10 +132,10 @@ class ShareProtocol:
         """End the states of topics. Raises KafkaError if that cannot be stored."""
         for topic_id in topic_ids:
             keys = [ShareKey(machine.group_id, topic_id, number) for number in machine.initialized[topic_id].partitions]
-            for key in keys:
+            async for key in through(keys, self._pause):
+                self._parts.partitions.reset([key])
                 await self._parts.states.delete(key)
-                await self._pause()
-            self._parts.partitions.reset(keys)
+                self._parts.partitions.reset([key])
             if not machine.is_dead:
                 machine.states_deleted([topic_id])
                 self._settle(group, "states deleted")
@@ -187,12 +194,14 @@ class ShareProtocol:
         return codes
 
     async def _move(self, key: ShareKey, offset: int) -> ErrorCode:
+        self._parts.partitions.reset([key])
         try:
             state = self._parts.states.state_of(key)
             await self._parts.states.initialize(key, state.state_epoch + 1, offset)
         except KafkaError as error:
             return error.code
-        self._parts.partitions.reset([key])
+        finally:
+            self._parts.partitions.reset([key])
         return ErrorCode.NONE
 
     async def forget(self, group_id: str, topics: Iterable[str]) -> dict[str, ErrorCode]:

@@ -21,10 +21,9 @@ from broker.handlers.share_requests import (
     acknowledged,
     check_names,
     close_session,
-    close_with,
     given_by,
     located,
-    release,
+    open_session,
 )
 from broker.quotas.enforcement import EnforcedQuotas, Key
 from broker.security.acls import Operation
@@ -77,8 +76,6 @@ async def handle(services: Needs, request: ShareFetchRequest, context: RequestCo
         close_session(parts, session)
     else:
         found = await _fetched(services, request, context, session, response)
-        if context.channel.is_closed:  # the session ended with the connection: nobody gets what was acquired since
-            release(parts, session)
         for one in found:
             response.add_records(one)
             session.postpone((one.shared.key.topic_id, one.shared.key.partition))
@@ -95,10 +92,7 @@ async def _session(
         async for _, _, batches in through(given, pause):
             if batches:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "A first request acknowledges nothing.")
-        session, before = parts.sessions.open(group_id, member_id)
-        if before is not None:
-            release(parts, before)
-        close_with(context.channel, parts, session)
+        session = open_session(context.channel, parts, group_id, member_id)
     else:
         session = parts.sessions.require(group_id, member_id, epoch)
     if epoch != FINAL_EPOCH:
@@ -132,13 +126,7 @@ async def _fetched(
     if quotas.is_active:
         allowed = quotas.window_max(user, client_id, Key.FETCH)
         bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
-    terms = ShareFetchTerms(
-        session.member_id,
-        0 if has_news else request.max_wait_ms,
-        min(request.min_bytes, bytes_max),
-        bytes_max,
-        request.max_records,
-    )
+    terms = ShareFetchTerms(session, 0 if has_news else request.max_wait_ms, bytes_max, request.max_records)
     found = await services.share().fetches.fetch(partitions, terms, context)
     if quotas.is_active and found:
         size = sum(len(one.records) for one in found)

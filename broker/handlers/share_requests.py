@@ -64,21 +64,30 @@ def check_names(group_id: str | None, member_id: str | None) -> tuple[str, str]:
     return group_id, member_id
 
 
-def close_with(channel: Channel, parts: ShareParts, session: ShareSession) -> None:
-    """Let a session end with the connection of its member."""
-    channel.when_closed(partial(close_session, parts, session))
+def open_session(channel: Channel, parts: ShareParts, group_id: str, member_id: str) -> ShareSession:
+    """Begin a session, which ends with its connection, in place of the one that the member may have.
+
+    Raises KafkaError: SHARE_SESSION_LIMIT_REACHED.
+    """
+    before = parts.sessions.find(group_id, member_id)
+    if before is not None:
+        close_session(parts, before)
+    if not parts.sessions.of_connection(channel):
+        channel.when_closed(partial(_close_all, parts, channel))
+    return parts.sessions.open(group_id, member_id, channel)
+
+
+def _close_all(parts: ShareParts, channel: Channel) -> None:
+    for session in parts.sessions.of_connection(channel):
+        close_session(parts, session)
 
 
 def close_session(parts: ShareParts, session: ShareSession) -> None:
     """End a session; what its member has acquired is available again."""
-    if parts.sessions.close(session):
-        release(parts, session)
-
-
-def release(parts: ShareParts, session: ShareSession) -> None:
-    """Take from the member of a session what it has acquired."""
-    keys = (ShareKey(session.group_id, topic_id, number) for topic_id, number in session.places)
-    parts.partitions.release(keys, session.member_id)
+    places = parts.sessions.close(session)
+    keys = [ShareKey(session.group_id, topic_id, number) for topic_id, number in places]
+    if keys:
+        parts.partitions.release(keys, session)
 
 
 class Asking(Protocol):
@@ -141,7 +150,7 @@ async def acknowledged(
         try:
             shared = await located(services, context, session.group_id, topic_id, number)
             said = [_acknowledgement(one) async for one in through(batches, services.sliced_work.pause)]
-            begun.append(partitions.acknowledge(shared, session.member_id, said))
+            begun.append(partitions.acknowledge(shared, session, said))
         except KafkaError as error:
             begun.append(Outcome(error.code, error.message))
     return [

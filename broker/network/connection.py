@@ -276,10 +276,12 @@ class Connection(asyncio.BufferedProtocol):
         self._discard_file_response()
         self._descriptor = -1
         self._unsent.drained(self)
-        self.channel.closed(self._registry.monotonic_s())
-        if self._awaited is not None:
-            self._awaited.cancel()
-        self._registry.closed(self, traffic)
+        try:
+            self.channel.closed(self._registry.monotonic_s())
+        finally:
+            if self._awaited is not None:
+                self._awaited.cancel()
+            self._registry.closed(self, traffic)
 
     def hold(self, reason: int) -> None:
         """Stop serving and reading until `release` of this `reason` (of `Hold`). An awaited response is still sent."""

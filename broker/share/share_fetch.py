@@ -3,11 +3,12 @@
 Owns the order of its steps, and how many records it takes from which partition. Must not know the layout of requests
 and responses, permissions or quotas.
 
-    memory free? -> read -> acquire -> any? -> respond
-         ^                              |
-         +------ wait for records ------+
+    memory free? -> read a partition -> acquire -> enough? -> respond
+         ^               ^                            |
+         |               +-- the next partition ------+
+         +---------- wait, if there is nothing -------+
 
-Between a read and what follows from it other members may acquire the same records; what is left is acquired.
+A session may end while its fetch waits or reads: then nothing is acquired for it any more.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from broker.loop.waits import Waiting
 from broker.network.unsent_responses import UnsentResponses
 from broker.replica.delayed_fetch import end_of_wait_ms
 from broker.replica.fetch_service import RECORDS, RESPONSE_MEMORY
-from broker.replica.fetch_sessions import FetchPartition, PartitionKey
+from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.manager import ReplicaManager
-from broker.replica.reader import FetchLimits, FetchRead, Located, PartitionRead, read_partitions
+from broker.replica.reader import FetchLimits, Located, PartitionRead, read_partitions
 from broker.share.delayed_share_fetch import DelayedShareFetch, end_of
 from broker.share.machine.deliveries import Acquired, ReadBatch
+from broker.share.machine.sessions import ShareSession
 from broker.share.shared_partition import SharedPartition, SharedPartitions
 from protocol.errors import ErrorCode
 from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, read_header
@@ -34,16 +36,16 @@ from protocol.records.legacy import LEGACY_MAGICS, entry_size, read_message_head
 
 READ_SIZE_MAX = 1 << 20
 """Bytes that are read of one partition at once: a member takes some hundred records, and the rest is read again."""
-ROUNDS_MAX = 100
+ROUNDS_MAX = 10
 """How often a fetch finds nothing where there seemed to be records before it responds with nothing."""
 
 
 class ShareFetchTerms(NamedTuple):
     """What a request says of all its partitions."""
 
-    member_id: str
+    session: ShareSession
+    """Owns what is acquired."""
     max_wait_ms: int
-    bytes_min: int
     bytes_max: int
     count_max: int
 
@@ -82,20 +84,17 @@ class ShareFetchService:
     ) -> list[AcquiredRecords]:
         """Return what the member gets, with partitions that cannot be read; nothing if `max_wait_ms` is over.
 
-        All partitions are of one group.
+        It gets what there is: no number of bytes is waited for. All partitions are of one group.
         """
         if not partitions:
             return []
         deadline_ms = end_of_wait_ms(self._clock.monotonic_ms(), max(terms.max_wait_ms, 0))
         for _ in range(ROUNDS_MAX):
             await self._memory(waits)
-            read = await self._read(partitions, terms)
+            found = await self._acquired(partitions, terms)
             is_over = self._clock.monotonic_ms() >= deadline_ms or terms.max_wait_ms <= 0
-            if is_over or read.has_news or read.size >= terms.bytes_min:
-                found = await self._acquire(partitions, read, terms)
-                if found or is_over:
-                    return found
-            del read  # what is not sent must not stay in memory during the wait
+            if found or is_over or not terms.session.is_open:
+                return found
             await self._wait(partitions, deadline_ms, waits)
         return []
 
@@ -119,55 +118,71 @@ class ShareFetchService:
         await ready
         waits.end_wait(self._clock.monotonic_s())
 
-    async def _read(self, partitions: Sequence[SharedPartition], terms: ShareFetchTerms) -> FetchRead:
-        group = self._shared.terms(partitions[0].key.group_id)
-        located: list[Located] = []
+    async def _acquired(self, partitions: Sequence[SharedPartition], terms: ShareFetchTerms) -> list[AcquiredRecords]:
+        """Read one partition after the other until there is enough, and acquire what was read."""
+        count_left, bytes_left = max(terms.count_max, 1), min(terms.bytes_max, self._unsent.allowance)
+        found: list[AcquiredRecords] = []
         for shared in partitions:
             await self._pause()
             if not shared.is_current:
-                located.append((_wanted(shared, 0), None, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                found.append(AcquiredRecords(shared, ErrorCode.NOT_LEADER_OR_FOLLOWER, b"", ()))
                 continue
-            shared.deliveries.move_to(shared.partition.log.log_start_offset)
-            offset = shared.deliveries.next_offset(group.limits)
-            if offset is not None and offset < end_of(shared, read_committed=group.read_committed):
-                located.append((_wanted(shared, offset), shared.partition, ErrorCode.NONE))
-        limits = FetchLimits(
-            max(min(terms.bytes_max, self._unsent.allowance), 0), group.read_committed, is_first_batch_whole=True
+            read = await self._read(shared, bytes_left)
+            if read is None or read.is_cold or not _may_acquire(shared, terms.session):
+                continue
+            one = self._acquire(shared, read, terms.session, count_left)
+            if one is not None:
+                found.append(one)
+                bytes_left -= len(one.records)
+                count_left -= sum(each.last_offset - each.first_offset + 1 for each in one.acquired)
+                if count_left <= 0 or bytes_left <= 0:
+                    break
+        return found
+
+    async def _read(self, shared: SharedPartition, bytes_max: int) -> PartitionRead | None:
+        """Read a partition from the first record that may be acquired, at least one whole batch; None if there is none.
+
+        The log may change during the read: then it has an error, which the next one does not have.
+        """
+        group = self._shared.terms(shared.key.group_id)
+        shared.deliveries.move_to(shared.partition.log.log_start_offset)
+        offset = shared.deliveries.next_offset(group.limits)
+        if offset is None or offset >= end_of(shared, read_committed=group.read_committed):
+            return None
+        partition = shared.partition
+        place = shared.key.topic_id, shared.key.partition
+        wanted = FetchPartition(
+            place, partition.topic, shared.key.topic_id, partition.partition, offset, min(bytes_max, READ_SIZE_MAX)
         )
+        located: list[Located] = [(wanted, partition, ErrorCode.NONE)]
+        limits = FetchLimits(READ_SIZE_MAX, group.read_committed, is_first_batch_whole=True)
         read = await read_partitions(located, limits, self._pause, nowait=True)
         if read.is_cold:
             read = await self._in_thread(lambda: whole(read_partitions(located, limits, never, nowait=False)))
-        return read
+        (one,) = read.partitions
+        return None if one.error_code else one
 
-    async def _acquire(
-        self, partitions: Sequence[SharedPartition], read: FetchRead, terms: ShareFetchTerms
-    ) -> list[AcquiredRecords]:
-        by_key = {_key(shared): shared for shared in partitions}
-        group = self._shared.terms(partitions[0].key.group_id)
-        left, found = max(terms.count_max, 1), list[AcquiredRecords]()
-        for one in read.partitions:
-            await self._pause()
-            shared = by_key[one.wanted.key]
-            if one.error_code:
-                found.append(AcquiredRecords(shared, one.error_code, b"", ()))
-                continue
-            if not shared.is_current or left <= 0:
-                continue
-            parts = list(_batches(one))
-            if not parts:
-                if not read.size and not one.is_cold:
-                    # Every partition could have got a batch: the cleaner has removed all from here to the end.
-                    end = one.last_stable_offset if group.read_committed else one.high_watermark
-                    shared.deliveries.archive(one.wanted.fetch_offset, end - 1)
-                continue
-            offset, now_ms = one.wanted.fetch_offset, self._clock.monotonic_ms()
-            batches = [each.batch for each in parts]
-            acquired = shared.deliveries.acquire(terms.member_id, offset, batches, left, group.limits, now_ms)
-            if acquired:
-                left -= sum(each.last_offset - each.first_offset + 1 for each in acquired)
-                self._shared.arm(shared)
-                found.append(AcquiredRecords(shared, ErrorCode.NONE, _cut(one, parts, acquired), acquired))
-        return found
+    def _acquire(
+        self, shared: SharedPartition, read: PartitionRead, session: ShareSession, count_max: int
+    ) -> AcquiredRecords | None:
+        """Acquire what was read. Other members may have acquired some of it since; what is left is acquired."""
+        group, offset = self._shared.terms(shared.key.group_id), read.wanted.fetch_offset
+        parts = list(_batches(read))
+        if not parts:
+            # A whole batch would have been read, whatever its size: the cleaner has removed all up to the end.
+            end = read.last_stable_offset if group.read_committed else read.high_watermark
+            shared.deliveries.archive(offset, end - 1)
+            return None
+        batches, now_ms = [part.batch for part in parts], self._clock.monotonic_ms()
+        acquired = shared.deliveries.acquire(session, offset, batches, count_max, group.limits, now_ms)
+        if not acquired:
+            return None
+        self._shared.arm(shared)
+        return AcquiredRecords(shared, ErrorCode.NONE, _cut(read, parts, acquired), acquired)
+
+
+def _may_acquire(shared: SharedPartition, session: ShareSession) -> bool:
+    return shared.is_current and session.is_open
 
 
 class _Part(NamedTuple):
@@ -176,17 +191,6 @@ class _Part(NamedTuple):
     batch: ReadBatch
     position: int
     end: int
-
-
-def _key(shared: SharedPartition) -> PartitionKey:
-    return shared.key.topic_id, shared.key.partition
-
-
-def _wanted(shared: SharedPartition, offset: int) -> FetchPartition:
-    partition = shared.partition
-    return FetchPartition(
-        _key(shared), partition.topic, shared.key.topic_id, partition.partition, offset, READ_SIZE_MAX
-    )
 
 
 def _batches(read: PartitionRead) -> Iterator[_Part]:

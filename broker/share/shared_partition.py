@@ -9,14 +9,14 @@ Invariant: a change of a partition's deliveries is stored in the step that makes
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from uuid import UUID
 
 from base.clock import Clock
 from base.pause import InThread, through
 from broker.coordination.background import BackgroundTasks, Unfinished
 from broker.loop.driver import Running
+from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer, TimerHandle
 from broker.replica.manager import ReplicaManager
@@ -29,15 +29,10 @@ from broker.share.terms import ShareTerms
 from config.group import EARLIEST, LATEST, age_of_first_record
 from protocol.errors import ErrorCode, KafkaError
 
-STATE_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
-    {
-        ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    }
+OUTDATED = frozenset(
+    {ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
-"""What members get when the state of a partition has the error on the left; others are returned unchanged."""
+"""The errors of a write that say that somebody else has changed the state, or ended it."""
 
 logger = logging.getLogger("kafka.server.share.SharePartitionManager")
 
@@ -47,12 +42,12 @@ class SharedPartition:
 
     __slots__ = ("armed_ms", "deliveries", "is_gone", "key", "leader_epoch", "partition", "state_epoch", "timer")
 
-    def __init__(self, key: ShareKey, partition: Partition, state: ShareState, start_offset: int) -> None:
+    def __init__(self, key: ShareKey, partition: Partition, state: ShareState) -> None:
         self.key = key
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.state_epoch = state.state_epoch
-        self.deliveries = Deliveries(start_offset, state.batches)
+        self.deliveries = Deliveries(state.start_offset, state.batches)
         self.is_gone = False
         """Whether it has to be loaded again: another leader or an administrator may have changed its state."""
         self.timer: TimerHandle | None = None
@@ -102,37 +97,56 @@ class SharedPartitions:
         partition.require_leader(NO_EPOCH)
         if partition.log.topic_id != topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        try:
-            state = self._states.state_of(key)
-        except KafkaError as error:
-            raise _of_state(error) from error
-        begin = state.start_offset
-        if begin == NO_START:
+        state = self._state(key)
+        while state.start_offset == NO_START:
             begin = await self._first_offset(partition, self.terms(group_id).auto_offset_reset)
-            present = self._shared.get(key)  # another request may have been faster
-            if present is not None and present.is_current:
-                return present
-        shared = self._shared[key] = SharedPartition(key, partition, state, begin)
-        if state.start_offset == NO_START:
-            self._save(shared)
+            if self._manager.find(topic, number) is not partition:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            partition.require_leader(NO_EPOCH)
+            if self._state(key) is state:  # else another request was faster, or an administrator
+                try:
+                    self._states.write(key, state.state_epoch, partition.leader_epoch, begin, ())
+                except KafkaError as error:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
+            state = self._state(key)
+        present = self._shared.get(key)
+        if present is not None and present.is_current:
+            return present
+        if present is not None:
+            self._forget(present)
+        shared = self._shared[key] = SharedPartition(key, partition, state)
         return shared
 
-    def acknowledge(self, shared: SharedPartition, member_id: str, given: Sequence[Acknowledgement]) -> Awaitable[None]:
+    def _state(self, key: ShareKey) -> ShareState:
+        """Return a state. Raises KafkaError with a code that members expect: they ask again."""
+        try:
+            return self._states.state_of(key)
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
+
+    def acknowledge(self, shared: SharedPartition, owner: object, given: Sequence[Acknowledgement]) -> Awaitable[None]:
         """Apply what a member says; the awaitable ends once that is stored. Raises KafkaError, also when awaited."""
-        limits = self.terms(shared.key.group_id).limits
-        change = shared.deliveries.acknowledge(member_id, given, limits)
+        if not shared.is_current:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        change = shared.deliveries.acknowledge(owner, given, self.terms(shared.key.group_id).limits)
+        if not change.batches and change.start_offset == change.before[0]:
+            done: Promise[None] = Promise()
+            done.set_result(None)
+            return done
         stored = self._store(shared, change)
         self._changed(shared)
         return stored
 
-    def release(self, keys: Iterable[ShareKey], member_id: str) -> None:
-        """Take from a member what it has acquired: it left."""
+    def release(self, keys: Iterable[ShareKey], owner: object) -> None:
+        """Take from a session what it has acquired: it has ended."""
 
         async def release() -> None:
             async for key in through(keys, self._sliced_work.pause):
                 shared = self._shared.get(key)
                 if shared is not None and shared.is_current:
-                    self._apply(shared, shared.deliveries.release(member_id, self.terms(key.group_id).limits))
+                    self._apply(shared, shared.deliveries.release(owner, self.terms(key.group_id).limits))
 
         running = self._sliced_work.start(release())
         if isinstance(running, Running):
@@ -160,10 +174,13 @@ class SharedPartitions:
         return self._tasks.cancel()
 
     def _forget(self, shared: SharedPartition) -> None:
+        if shared.is_gone:
+            return
         shared.is_gone = True
         if shared.timer is not None:
             shared.timer.cancel()
-        del self._shared[shared.key]
+        if self._shared.get(shared.key) is shared:
+            del self._shared[shared.key]
         self._manager.fetch_purgatory.check_and_complete(shared.key)
 
     def _expire(self, shared: SharedPartition) -> None:
@@ -180,8 +197,8 @@ class SharedPartitions:
         try:
             self._store(shared, change)
         except KafkaError as error:
-            logger.warning("What expired in %s was not stored: %s", text_of(shared.key), error.code.name)
-            self._forget(shared)
+            logger.warning("What ended in %s was not stored: %s", text_of(shared.key), error.code.name)
+            self._forget(shared)  # what is stored counts, and nobody has acquired anything in it
             return
         self._changed(shared)
 
@@ -191,19 +208,39 @@ class SharedPartitions:
             self._manager.fetch_purgatory.check_and_complete(shared.key)
 
     def _store(self, shared: SharedPartition, change: Change) -> Awaitable[None]:
-        try:
-            return self._save(shared)
-        except KafkaError as error:
-            shared.deliveries.take_back(change)
-            if error.code in (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                self._forget(shared)
-            raise _of_state(error) from error
-
-    def _save(self, shared: SharedPartition) -> Awaitable[None]:
         deliveries = shared.deliveries
-        return self._states.write(
-            shared.key, shared.state_epoch, shared.leader_epoch, deliveries.start_offset, deliveries.stored_batches()
-        )
+        try:
+            stored = self._states.write(
+                shared.key,
+                shared.state_epoch,
+                shared.leader_epoch,
+                deliveries.start_offset,
+                deliveries.stored_batches(),
+            )
+        except KafkaError as error:
+            deliveries.take_back(change)
+            if error.code not in OUTDATED:
+                raise
+            self._forget(shared)
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from error
+        if isinstance(stored, Promise) and not stored.done():
+            return self._followed(shared, stored)
+        return stored
+
+    def _followed(self, shared: SharedPartition, stored: Promise[None]) -> Promise[None]:
+        """Return the outcome of a write. If it is not replicated, what is stored counts."""
+        outcome: Promise[None] = Promise()
+
+        def finish(written: Promise[None]) -> None:
+            error = written.exception()
+            if error is None:
+                outcome.set_result(None)
+            else:
+                self._forget(shared)
+                outcome.set_exception(error)
+
+        stored.add_done_callback(finish)
+        return outcome
 
     async def _first_offset(self, partition: Partition, reset: str) -> int:
         """Return where a group begins that has not read the partition before."""
@@ -222,7 +259,3 @@ class SharedPartitions:
 
 async def _rest_of(running: Running[None]) -> None:
     await running
-
-
-def _of_state(error: KafkaError) -> KafkaError:
-    return KafkaError(STATE_ERRORS.get(error.code, error.code), error.message)

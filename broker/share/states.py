@@ -17,7 +17,7 @@ from base.clock import Clock
 from base.dataclass import dataclass
 from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.coordination.background import BackgroundTasks
-from broker.coordination.coordinator_log import APPEND_ERRORS, CoordinatorLog, append_now
+from broker.coordination.coordinator_log import APPEND_ERRORS, CoordinatorLog, when_appended
 from broker.coordination.led_partitions import LedPartition, LedPartitions
 from broker.coordination.replay import replay
 from broker.loop.promise import Promise
@@ -30,6 +30,9 @@ from protocol.ids import id_text
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 
+EPOCH_MAX = (1 << 31) - 1
+"""The epochs of snapshots begin again after it; nothing compares them."""
+
 logger = logging.getLogger("kafka.coordinator.share.ShareCoordinatorService")
 
 
@@ -38,6 +41,9 @@ class StatePartition(LedPartition):
     """One led partition and the states in it."""
 
     states: dict[ShareKey, ShareState] = field(default_factory=dict)
+    """As of the last append."""
+    stored: dict[ShareKey, ShareState] = field(default_factory=dict)
+    """As far as all in-sync replicas have them."""
 
 
 class ShareStates:
@@ -70,18 +76,16 @@ class ShareStates:
         return state
 
     def initialize(self, key: ShareKey, state_epoch: int, start_offset: int = NO_START) -> Awaitable[None]:
-        """Begin a state, or begin it anew with a higher epoch; one with this epoch stays as it is.
+        """Begin a state, or begin it anew with a higher epoch; one with this epoch, or a later one, stays as it is.
 
-        The awaitable raises KafkaError if the state is not stored.
+        Raises KafkaError if the state cannot be appended; the awaitable does if it is not replicated.
         """
         partition = self._partition(key)
         before = partition.states.get(key)
-        if before is not None and before.state_epoch == state_epoch:
+        if before is not None and before.state_epoch >= state_epoch:
             return _done()
-        if before is not None and before.state_epoch > state_epoch:
-            raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
         now_ms = self._clock.now_ms()
-        snapshot_epoch = 0 if before is None else before.snapshot_epoch + 1
+        snapshot_epoch = 0 if before is None else _next_epoch(before)
         state = ShareState(state_epoch, start_offset, (), 0, snapshot_epoch, now_ms)
         return self._store(partition, key, state)
 
@@ -90,7 +94,8 @@ class ShareStates:
     ) -> Awaitable[None]:
         """Replace a state. Raises KafkaError also if a later epoch is known: FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH.
 
-        If this raises, or the awaitable does, the state may not be stored.
+        If this raises, nothing has changed. If the awaitable does, the state before counts here, although the log may
+        have the new one.
         """
         before = self.state_of(key)
         if before.state_epoch > state_epoch:
@@ -101,7 +106,7 @@ class ShareStates:
             start_offset=start_offset,
             batches=tuple(batches),
             leader_epoch=leader_epoch,
-            snapshot_epoch=before.snapshot_epoch + 1,
+            snapshot_epoch=_next_epoch(before),
         )
         return self._store(self._partition(key), key, after)
 
@@ -119,21 +124,28 @@ class ShareStates:
         now_ms = self._clock.now_ms()
         value = None if state is None else snapshot_value(state.to_stored(now_ms))
         batch = build_batch([RecordData(now_ms, snapshot_key(key), value)], compression=self._compression)
-        stored: Promise[None] = Promise()
-        before = partition.states.get(key)
-        _put(partition, key, state)
+        try:
+            awaited = self._log.append(partition.number, bytearray(batch), self._write_timeout_ms)
+        except KafkaError as error:
+            logger.warning("The state of %s was not stored: %s", text_of(key), error.code.name)
+            raise KafkaError(APPEND_ERRORS.get(error.code, error.code)) from error
+        _put(partition.states, key, state)
+        if awaited is None:
+            _put(partition.stored, key, state)
+            return _done()
+        replicated: Promise[None] = Promise()
 
         def finish(error: ErrorCode) -> None:
             if not error:
-                stored.set_result(None)
+                _put(partition.stored, key, state)
+                replicated.set_result(None)
                 return
-            logger.warning("The state of %s was not stored: %s", text_of(key), error.name)
-            if partition.states.get(key) is state:
-                _put(partition, key, before)
-            stored.set_exception(KafkaError(APPEND_ERRORS.get(error, error)))
+            logger.warning("The state of %s was not replicated: %s", text_of(key), error.name)
+            _put(partition.states, key, partition.stored.get(key))
+            replicated.set_exception(KafkaError(APPEND_ERRORS.get(error, error)))
 
-        append_now(self._log, partition.number, batch, self._write_timeout_ms, finish)
-        return stored
+        when_appended(awaited, finish)
+        return replicated
 
     # The contents of a partition (`PartitionContents`)
 
@@ -147,7 +159,7 @@ class ShareStates:
             self._log, partition.number, self._load_buffer_size, ReplayedStates, SHARE_GROUP_STATE_TOPIC
         )
         await self._log.committed(partition.number, end_offset)
-        partition.states = replayed.states
+        partition.states, partition.stored = replayed.states, dict(replayed.states)
         return len(partition.states)
 
     async def activated(self, partition: StatePartition) -> None:
@@ -168,8 +180,12 @@ def _done() -> Awaitable[None]:
     return done
 
 
-def _put(partition: StatePartition, key: ShareKey, state: ShareState | None) -> None:
+def _next_epoch(state: ShareState) -> int:
+    return (state.snapshot_epoch + 1) & EPOCH_MAX
+
+
+def _put(states: dict[ShareKey, ShareState], key: ShareKey, state: ShareState | None) -> None:
     if state is None:
-        partition.states.pop(key, None)
+        states.pop(key, None)
     else:
-        partition.states[key] = state
+        states[key] = state

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from uuid import UUID
 
 from tests.support.apache_kafka import KRAFT_VERSION, TEST_JVM_OPTIONS, kafka_java_command, kraft_jars
@@ -27,6 +28,7 @@ from tools.kraft.znodes import LEVELS
 
 CLUSTER_ID = "7ym0r3ycTc-XAnwnQmXzjg"
 CONTROLLER_LISTENER = "CONTROLLER"
+NO_FEATURES: Mapping[str, int] = MappingProxyType({})
 
 
 class KraftNode(ServerProcess):
@@ -93,11 +95,11 @@ class KraftNode(ServerProcess):
         )
 
 
-def empty_node(folder: Path, node_id: int = 0) -> None:
-    """Make a new folder the log directory of a node without topics."""
+def empty_node(folder: Path, node_id: int = 0, features: Mapping[str, int] = NO_FEATURES) -> None:
+    """Make a new folder the log directory of a node without topics; `features` are further ones with their levels."""
     folder.mkdir(parents=True)
     new = NodeFolder(folder, ZOOKEEPER_VERSION, node_id, CLUSTER_ID, UUID(int=1 << 64 | node_id))
-    records = list(records_of(ClusterImage(features=dict(LEVELS))))
+    records = list(records_of(ClusterImage(features={**LEVELS, **features})))
     end = SnapshotId(len(records), 1)
     node_folders.write_snapshot(new, metadata_log.snapshot(records, end, 0), end)
     node_folders.write_meta_properties(NodeFolder(folder, KRAFT_FOLDER, node_id, CLUSTER_ID, new.directory_id))

@@ -17,7 +17,7 @@ sessions, or how states are stored.
 Invariants, which `check` tests:
 * The runs follow each other without a gap, from `start_offset` to `end_offset`, and none is empty.
 * The first run is not done: what is done at the beginning moves `start_offset`.
-* Exactly the acquired runs have a member and a deadline.
+* Exactly the acquired runs have an owner and a deadline.
 * No run was delivered more often than `delivery_count_max` times.
 """
 
@@ -32,6 +32,8 @@ from base.dataclass import dataclass
 from protocol.errors import ErrorCode, KafkaError
 
 NEVER: Final = 1 << 62
+IN_FLIGHT_MIN: Final = 2000
+"""A batch is not split if no more records are in flight with it, whatever the limit of a group."""
 ENTRIES_MIN: Final = 4000
 """Batches and types that one acknowledgement may have in any case, however little is in flight."""
 
@@ -109,7 +111,7 @@ class _Run:
     last: int
     state: RecordState
     delivery_count: int
-    member_id: str | None = None
+    owner: object = None
     deadline_ms: int = NEVER
 
     @property
@@ -117,8 +119,8 @@ class _Run:
         return self.last - self.first + 1
 
     def is_like(self, other: _Run) -> bool:
-        return (self.state, self.delivery_count, self.member_id, self.deadline_ms) == (
-            other.state, other.delivery_count, other.member_id, other.deadline_ms,
+        return (self.state, self.delivery_count, self.owner, self.deadline_ms) == (
+            other.state, other.delivery_count, other.owner, other.deadline_ms,
         )  # fmt: skip
 
 
@@ -126,6 +128,7 @@ class Change(NamedTuple):
     """What an event has changed: what is to be stored, and how it is taken back."""
 
     start_offset: int
+    """Where the records in flight begin now."""
     batches: Sequence[StateBatch]
     before: tuple[int, int, list[_Run]]
 
@@ -174,14 +177,14 @@ class Deliveries:
 
     def acquire(
         self,
-        member_id: str,
+        owner: object,
         read_from: int,
         batches: Iterable[ReadBatch],
         count_max: int,
         limits: DeliveryLimits,
         now_ms: int,
     ) -> list[Acquired]:
-        """Lock records for a member, and return them in order.
+        """Lock records for their owner, and return them in order.
 
         `batches` are what was read from `read_from` on; what is missing between them does not exist in the log any
         more. About `count_max` records are acquired: a batch is not split for that.
@@ -197,12 +200,15 @@ class Deliveries:
             if not has_records:
                 self.archive(first, last)
                 continue
-            left -= self._acquire_known(member_id, first, last, deadline_ms, acquired)
-            begin = self.end_offset
+            left -= self._acquire_known(owner, first, last, deadline_ms, acquired)
+            begin, room = self.end_offset, max(limits.in_flight_max, IN_FLIGHT_MIN) - self.in_flight_count
             if first <= begin <= last and left > 0 and self.in_flight_count < limits.in_flight_max:
-                self._append(_Run(begin, last, RecordState.ACQUIRED, 1, member_id, deadline_ms))
-                acquired.append(Acquired(begin, last, 1))
-                left -= last - begin + 1
+                end = min(last, begin + room - 1)
+                self._append(_Run(begin, end, RecordState.ACQUIRED, 1, owner, deadline_ms))
+                acquired.append(Acquired(begin, end, 1))
+                left -= end - begin + 1
+                if end < last:
+                    break  # what comes next is no gap
         return acquired
 
     def archive(self, first: int, last: int) -> None:
@@ -214,9 +220,7 @@ class Deliveries:
             self._append(_Run(self.end_offset, last, RecordState.ARCHIVED, 0))
         self._move_start()
 
-    def acknowledge(
-        self, member_id: str, acknowledgements: Sequence[Acknowledgement], limits: DeliveryLimits
-    ) -> Change:
+    def acknowledge(self, owner: object, acknowledgements: Sequence[Acknowledgement], limits: DeliveryLimits) -> Change:
         """Apply what a member says of records that it has acquired: all of it or nothing.
 
         Raises KafkaError: INVALID_REQUEST for offsets or types that cannot be, INVALID_RECORD_STATE if a record is not
@@ -230,17 +234,17 @@ class Deliveries:
         try:
             for each in acknowledgements:
                 _check(each)
-                changed += self._acknowledge(member_id, each, limits)
+                changed += self._acknowledge(owner, each, limits)
         except KafkaError:
             self._restore(before)
             raise
         return self._changed(changed, before)
 
-    def release(self, member_id: str, limits: DeliveryLimits) -> Change | None:
+    def release(self, owner: object, limits: DeliveryLimits) -> Change | None:
         """Make what a member has acquired available: it left. Its last delivery does not count."""
         before, changed = self._copy(), list[StateBatch]()
         for run in self._runs:
-            if run.state is RecordState.ACQUIRED and run.member_id == member_id:
+            if run.state is RecordState.ACQUIRED and run.owner is owner:
                 run.delivery_count -= 1
                 changed.append(self._end(run, RecordState.AVAILABLE, limits))
         return self._changed(changed, before) if changed else None
@@ -254,16 +258,14 @@ class Deliveries:
         return self._changed(changed, before) if changed else None
 
     def move_to(self, log_start_offset: int) -> None:
-        """Forget what the log does not have any more. Records that are acquired stay with their members."""
+        """Forget what the log does not have any more. Records that are acquired stay with their owners."""
         if log_start_offset <= self.start_offset:
             return
-        if log_start_offset >= self.end_offset and not any(run.member_id for run in self._runs):
-            self.start_offset = self.end_offset = log_start_offset
-            self._runs.clear()
-            return
-        for run in self._split(self.start_offset, min(log_start_offset, self.end_offset) - 1):
+        for run in self._split(self.start_offset, log_start_offset - 1):
             if run.state is RecordState.AVAILABLE:
                 run.state = RecordState.ARCHIVED
+        if log_start_offset > self.end_offset:
+            self._append(_Run(self.end_offset, log_start_offset - 1, RecordState.ARCHIVED, 0))
         self._move_start()
 
     def take_back(self, change: Change) -> None:
@@ -281,26 +283,26 @@ class Deliveries:
             assert run.first == following <= run.last, "The runs follow each other without a gap"
             following = run.last + 1
             is_acquired = run.state is RecordState.ACQUIRED
-            assert is_acquired == (run.member_id is not None) == (run.deadline_ms != NEVER), (
-                "Exactly the acquired runs have a member and a deadline"
+            assert is_acquired == (run.owner is not None) == (run.deadline_ms != NEVER), (
+                "Exactly the acquired runs have an owner and a deadline"
             )
         assert following == self.end_offset, "The runs end at the end offset"
         assert not self._runs or self._runs[0].state not in DONE, "The first run is not done"
 
     # Steps
 
-    def _acquire_known(self, member_id: str, first: int, last: int, deadline_ms: int, acquired: list[Acquired]) -> int:
+    def _acquire_known(self, owner: object, first: int, last: int, deadline_ms: int, acquired: list[Acquired]) -> int:
         """Lock what is available in a range; return how many records."""
         count = 0
         for run in self._split(first, min(last, self.end_offset - 1)):
             if run.state is RecordState.AVAILABLE:
-                run.state, run.member_id, run.deadline_ms = RecordState.ACQUIRED, member_id, deadline_ms
+                run.state, run.owner, run.deadline_ms = RecordState.ACQUIRED, owner, deadline_ms
                 run.delivery_count += 1
                 acquired.append(Acquired(run.first, run.last, run.delivery_count))
                 count += run.count
         return count
 
-    def _acknowledge(self, member_id: str, given: Acknowledgement, limits: DeliveryLimits) -> Iterator[StateBatch]:
+    def _acknowledge(self, owner: object, given: Acknowledgement, limits: DeliveryLimits) -> Iterator[StateBatch]:
         if given.last_offset < self.start_offset:
             return  # retention or an administrator has moved the start
         if given.last_offset >= self.end_offset:
@@ -314,9 +316,9 @@ class Deliveries:
                         ErrorCode.INVALID_RECORD_STATE,
                         f"The batch cannot be acknowledged. The record {run.first} is not in the acquired state.",
                     )
-                if run.member_id != member_id:
+                if run.owner is not owner:
                     raise KafkaError(
-                        ErrorCode.INVALID_RECORD_STATE, f"Member {member_id} is not the owner of record {run.first}."
+                        ErrorCode.INVALID_RECORD_STATE, f"Member {owner} is not the owner of record {run.first}."
                     )
                 yield self._end(run, _STATES[kind], limits)
 
@@ -324,7 +326,7 @@ class Deliveries:
         """Take an acquired run from its member."""
         if state is RecordState.AVAILABLE and run.delivery_count >= limits.delivery_count_max:
             state = RecordState.ARCHIVED
-        run.state, run.member_id, run.deadline_ms = state, None, NEVER
+        run.state, run.owner, run.deadline_ms = state, None, NEVER
         return _batch(run)
 
     def _changed(self, batches: Sequence[StateBatch], before: tuple[int, int, list[_Run]]) -> Change:
@@ -359,7 +361,7 @@ class Deliveries:
             return
         run = self._runs[index]
         if run.first < offset <= run.last:
-            rest = _Run(offset, run.last, run.state, run.delivery_count, run.member_id, run.deadline_ms)
+            rest = _Run(offset, run.last, run.state, run.delivery_count, run.owner, run.deadline_ms)
             run.last = offset - 1
             self._runs.insert(index + 1, rest)
 
@@ -382,8 +384,7 @@ class Deliveries:
 
     def _copy(self) -> tuple[int, int, list[_Run]]:
         runs = [
-            _Run(run.first, run.last, run.state, run.delivery_count, run.member_id, run.deadline_ms)
-            for run in self._runs
+            _Run(run.first, run.last, run.state, run.delivery_count, run.owner, run.deadline_ms) for run in self._runs
         ]
         return self.start_offset, self.end_offset, runs
 

@@ -11,14 +11,17 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_share_group_offsets import (
     AlteredPartition,
     AlteredTopic,
     AlterShareGroupOffsetsRequest,
 )
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest, RequestedGroup
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -428,3 +431,127 @@ async def test_a_heartbeat_that_makes_no_sense_is_refused(
         **{"group_id": shared.group, "member_id": "first", "member_epoch": 1, **values}
     )
     assert (await shared.broker.ask(request, 1)).error_code == code
+
+
+async def test_the_end_of_a_session_with_a_waiting_fetch_leaves_nothing_locked(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    await ann.fetch()
+    waiting = asyncio.ensure_future(ann.fetch(max_wait_ms=60_000))
+    await asyncio.sleep(0)
+    assert await Member.acknowledge(ann, epoch=-1) is ErrorCode.NONE
+    assert acquired(await waiting) == [], "its session has ended"
+    assert acquired(await bob.fetch()) == [(0, 4, 1)]
+
+
+async def test_a_connection_that_reopens_sessions_keeps_one(shared: Shared) -> None:
+    await shared.begin()
+    for _ in range(20):
+        await shared.member("ann").fetch()
+    sessions = shared.broker.services.share().sessions
+    assert len(sessions) == len(sessions.of_connection(shared.broker.channel)) == 1
+    shared.broker.channel.closed(0.0)
+    shared.broker.channel.is_closed = False
+    assert len(sessions) == 0
+
+
+async def test_records_whose_acknowledgement_was_not_stored_are_delivered_again(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann = shared.member("ann")
+    await ann.fetch()
+
+    def refused(*_: object) -> None:
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(shared.broker.services.share().states._log, "append", refused)
+        assert await ann.acknowledge((0, 4, ACCEPT)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await ann.acknowledge((0, 4, RELEASE)) is ErrorCode.NONE
+    assert acquired(await shared.member("bob").fetch()) == [(0, 4, 2)]
+
+
+async def test_topics_that_grow_after_offsets_were_moved_are_assigned(shared: Shared) -> None:
+    await shared.begin()
+    await shared.heartbeat("first", epoch=-1)
+    partition = AlteredPartition(partition_index=0, start_offset=2)
+    moved = AlterShareGroupOffsetsRequest(
+        group_id=shared.group, topics=[AlteredTopic(topic_name=shared.topic, partitions=[partition])]
+    )
+    assert (await shared.broker.ask(moved, 0)).error_code == 0
+    grown = CreatePartitionsTopic(name=shared.topic, count=3, assignments=None)
+    request = CreatePartitionsRequest(topics=[grown], timeout_ms=1000, validate_only=False)
+    assert (await shared.broker.ask(request)).results[0].error_code == 0
+    async with asyncio.timeout(10):
+        while True:
+            joined = await shared.heartbeat("first")
+            if [each.partitions for each in joined.assignment.topic_partitions] == [[0, 1, 2]]:
+                break
+            await asyncio.sleep(0.001)
+    assert (await shared.heartbeat("first", epoch=-1)).error_code == 0
+    assert (await shared.broker.ask(moved, 0)).error_code == 0
+
+
+async def test_a_partition_that_was_moved_meanwhile_refuses_what_is_said_of_the_one_before(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    partitions = shared.broker.services.share().partitions
+    before = await partitions.find(shared.group, shared.topic, shared.topic_id, 0)
+    partitions.reset([before.key])
+    now = await partitions.find(shared.group, shared.topic, shared.topic_id, 0)
+    with pytest.raises(KafkaError, match="leader"):
+        partitions.acknowledge(before, "ann", [])
+    assert await partitions.find(shared.group, shared.topic, shared.topic_id, 0) is now
+
+
+async def test_records_that_are_deleted_do_not_stop_the_group(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    await shared.member("ann").fetch()
+    await shared.produce(10)
+    partition = DeleteRecordsPartition(partition_index=0, offset=8)
+    topic = DeleteRecordsTopic(name=shared.topic, partitions=[partition])
+    await shared.broker.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000))
+    assert acquired(await shared.member("bob").fetch()) == [(8, 9, 1), (10, 14, 1)]
+
+
+async def test_a_fetch_of_more_bytes_than_there_are_gets_what_there_is(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    assert acquired(await shared.member("ann").fetch(min_bytes=1 << 30, max_wait_ms=60_000)) == [(0, 4, 1)]
+
+
+async def test_a_huge_batch_is_delivered_in_parts(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5_000, batch_size=5_000)
+    ann = shared.member("ann")
+    assert acquired(await ann.fetch()) == [(0, 1_999, 1)]
+    assert await ann.acknowledge((0, 1_999, ACCEPT)) is ErrorCode.NONE
+    assert acquired(await ann.fetch()) == [(2_000, 3_999, 1)]
+
+
+async def test_acknowledgements_that_change_nothing_are_not_stored(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann = shared.member("ann")
+    await ann.fetch()
+    assert await ann.acknowledge((0, 4, ACCEPT)) is ErrorCode.NONE
+    monkeypatch.delattr(shared.broker.services.share().states, "_log")
+    assert await ann.acknowledge(*[(0, 4, ACCEPT)] * 1_000) is ErrorCode.NONE
+
+
+async def test_states_of_deleted_topics_are_deleted_in_groups_without_members(shared: Shared) -> None:
+    await shared.begin()
+    await shared.heartbeat("first", epoch=-1)
+    states = shared.broker.services.share().states
+    (partition,) = states.partitions
+    assert len(partition.states) == 1
+    await shared.broker.ask(DeleteTopicsRequest(topic_names=[shared.topic], timeout_ms=1000), 3)
+    async with asyncio.timeout(10):
+        while partition.states:  # noqa: ASYNC110 - no event says when a state is deleted
+            await asyncio.sleep(0.001)

@@ -65,10 +65,15 @@ class Refreshing(StoredGroup):
         undo_count = self._undo_count
         try:
             found = await self._look_up(topics, pause)
-            self._update_topics(topics, found)
+            self._update_regexes(found)
+            epoch = self.epoch
+            subscribed = await self._existing(topics, pause)
+            if self.epoch != epoch:
+                return  # members came or changed meanwhile, so it is due again
+            self._update_topics(topics, subscribed)
             if self.epoch == self.target_epoch:
                 return
-            epoch, subscribers = self.epoch, self._subscribers()
+            epoch, subscribers = self.epoch, await self._subscribers(pause)
             targets = await self._assignor().assign(subscribers, self._partition_counts(), pause)
             await self._put_targets(subscribers, targets, pause)
             if self._undo_count == undo_count:  # else some targets could not be stored
@@ -107,8 +112,8 @@ class Refreshing(StoredGroup):
             )
         return found
 
-    def _update_topics(self, topics: Topics, found: Mapping[str, list[str]]) -> None:
-        """Note the topics that are subscribed to; raise the epoch if they have changed."""
+    def _update_regexes(self, found: Mapping[str, list[str]]) -> None:
+        """Note what the regular expressions stand for."""
         in_use = {member.subscription.subscribed_topic_regex for member in self.members.values()}
         for regex in [regex for regex in self.regexes if regex not in in_use]:
             self._set_regex(regex, None)
@@ -116,11 +121,23 @@ class Refreshing(StoredGroup):
         for regex, names in found.items():
             if regex in in_use and (regex not in self.regexes or self.regexes[regex].topics != names):
                 self._set_regex(regex, RegexValue(topics=names, version=0, timestamp=0))
-        subscribed: dict[str, Topic] = {}
-        for of_member in {self.subscribed_names(member.subscription) for member in self.members.values()}:
-            for name in of_member:
-                if name not in subscribed and (topic := topics.find(name)) is not None:
-                    subscribed[name] = topic
+
+    async def _existing(self, topics: Topics, pause: Pause) -> dict[str, Topic]:
+        """Return the topics that members subscribe to."""
+        found: dict[str, Topic] = {}
+        names: set[frozenset[str]] = set()
+        async for member in through(list(self.members.values()), pause):
+            of_member = self.subscribed_names(member.subscription)
+            if of_member in names:
+                continue
+            names.add(of_member)
+            async for name in through(of_member, pause):
+                if name not in found and (topic := topics.find(name)) is not None:
+                    found[name] = topic
+        return found
+
+    def _update_topics(self, topics: Topics, subscribed: dict[str, Topic]) -> None:
+        """Note the topics that are subscribed to; raise the epoch if they have changed."""
         if subscribed != self.topics:
             self._set_topics(subscribed)
             if self.epoch == self.target_epoch:  # else the change of a member has raised it already
@@ -131,13 +148,15 @@ class Refreshing(StoredGroup):
         """Return how many partitions of each subscribed topic may be assigned."""
         return {topic.topic_id: topic.partition_count for topic in self.topics.values()}
 
-    def _subscribers(self) -> dict[str, Subscriber]:
+    async def _subscribers(self, pause: Pause) -> dict[str, Subscriber]:
         ids: dict[frozenset[str], frozenset[UUID]] = {}
-        found = {}
-        for member_id, member in self.members.items():
+        found, topics = {}, self.topics
+        async for member_id, member in through(list(self.members.items()), pause):
             names = self.subscribed_names(member.subscription)
             if names not in ids:
-                ids[names] = frozenset(self.topics[name].topic_id for name in names if name in self.topics)
+                ids[names] = frozenset(
+                    [topics[name].topic_id async for name in through(names, pause) if name in topics]
+                )
             found[member_id] = Subscriber(ids[names], member.instance_id, member.subscription.rack_id, member.target)
         return found
 

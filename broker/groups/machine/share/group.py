@@ -34,6 +34,7 @@ class ShareGroup(Membership):
         super().__init__(group_id, settings)
         self.initialized: Mapping[UUID, TopicStates] = {}
         """The partitions with a state, by topic id."""
+        self._looked_after: tuple[object, object, object] = (None, None, None)
 
     @classmethod
     def restored(cls, group_id: str, records: Iterable[Change], settings: ConsumerGroupSettings) -> ShareGroup:
@@ -78,14 +79,15 @@ class ShareGroup(Membership):
 
     # Queries
 
-    def missing_states(self, topics: Topics) -> dict[str, tuple[UUID, int]]:
+    def missing_states(self) -> dict[str, tuple[UUID, int]]:
         """Return id and partition count of each subscribed topic of which not all partitions have a state."""
-        missing = {}
-        for name in self.subscribed_topics:
-            topic = topics.find(name)
-            if topic is not None and self._initialized_count(topic.topic_id) < topic.partition_count:
-                missing[name] = topic.topic_id, topic.partition_count
-        return missing
+        if not self.members:
+            return {}  # nothing keeps `topics` up to date
+        return {
+            name: (topic.topic_id, topic.partition_count)
+            for name, topic in self.topics.items()
+            if self._initialized_count(topic.topic_id) < topic.partition_count
+        }
 
     def outlived_states(self, topics: Topics) -> list[UUID]:
         """Return the ids of topics that were deleted, but have states."""
@@ -94,6 +96,11 @@ class ShareGroup(Membership):
             for topic_id, each in self.initialized.items()
             if (topic := topics.find(each.topic_name)) is None or topic.topic_id != topic_id
         ]
+
+    def is_looked_after(self, topics: Topics) -> bool:
+        """Return whether nothing has changed since the last call that could call for other states."""
+        seen, self._looked_after = self._looked_after, (self.topics, self.initialized, topics.stamp)
+        return all(before is now for before, now in zip(seen, self._looked_after, strict=True))
 
     @property
     def state(self) -> ConsumerGroupState:

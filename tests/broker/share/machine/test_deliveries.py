@@ -168,7 +168,7 @@ def test_any_history_keeps_the_invariants(seed: int) -> None:
             holder = {offset: who for offset, who in holder.items() if who != member}
         else:
             change = deliveries.expire(LIMITS, now_ms)
-            still = {each for run in deliveries._runs if run.member_id for each in range(run.first, run.last + 1)}
+            still = {each for run in deliveries._runs if run.owner for each in range(run.first, run.last + 1)}
             holder = {offset: who for offset, who in holder.items() if offset in still}
         deliveries.check()
         if change is not None:
