@@ -18,6 +18,7 @@ Owns the loads and the report. Must not know how servers are started.
 from __future__ import annotations
 
 import argparse
+import selectors
 import statistics
 import sys
 import tempfile
@@ -83,6 +84,7 @@ SETTINGS: Final = {
     "share.coordinator.state.topic.num.partitions": "10",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+    "group.share.partition.max.record.locks": "2000",
 }
 MEASURES: Final = (
     "1,000 members join, s",
@@ -288,13 +290,15 @@ def share_consumers(server: ServerProcess) -> list[float]:
 
 def _consume(consumers: Sequence[ShareConsumer], total: int) -> None:
     count, give_up_s = 0, time.monotonic() + TIMEOUT_S
-    for consumer in consumers:
-        consumer.fetch()
-    while count < total:
+    with selectors.DefaultSelector() as readable:
         for consumer in consumers:
-            count += consumer.take()
+            readable.register(consumer.connection, selectors.EVENT_READ, consumer)
             consumer.fetch()
-        assert time.monotonic() < give_up_s, f"{count} of {total} records have come"
+        while count < total:
+            for key, _ in readable.select(1):
+                count += key.data.take()
+                key.data.fetch()
+            assert time.monotonic() < give_up_s, f"{count} of {total} records have come"
 
 
 def _measured(server: ServerProcess, work: Callable[[], None]) -> tuple[float, float]:

@@ -92,7 +92,7 @@ class ConsumerProtocol:
             return
         if isinstance(machine, ConsumerGroup) and machine.is_classic and self._settings.migration in DOWNGRADES:
             self._downgrade(group, machine)
-        elif machine not in self._computing and machine.is_refresh_due(self._topics()):
+        elif machine.is_waited_for and machine not in self._computing and machine.is_refresh_due(self._topics()):
             running = self._sliced_work.start(self._refresh(group, machine))
             if isinstance(running, Running):
                 self._tasks.start(_rest_of(running))

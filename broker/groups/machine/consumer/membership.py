@@ -204,6 +204,11 @@ class Membership(Refreshing):
         return ConsumerGroupState.RECONCILING
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether heartbeats wait for targets. Without any, they are not computed: more members may come or go."""
+        return bool(self._parked)
+
+    @property
     def is_in_use(self) -> bool:
         return bool(self.members)
 
