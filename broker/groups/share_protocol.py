@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from base.pause import Pause, through
@@ -30,6 +30,7 @@ from broker.share.parts import ShareParts
 from protocol.errors import ErrorCode, KafkaError
 
 FIRST_PAUSE_MS, PAUSE_MS_MAX = 20, 1000
+PREPARATION_PAUSES_MS: Final = (10, 20, 40, 80, 160, 320, 320)
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -69,6 +70,8 @@ class ShareProtocol:
 
     async def heartbeat(self, group_id: str, request: Heartbeat) -> HeartbeatResult:
         """Serve a heartbeat."""
+        if request.epoch == JOINING and request.topic_names is not None:
+            await self._prepare(group_id, request.topic_names)
         group = self._groups.find_named(group_id)
         if group is None or group.machine.is_dead:
             if request.epoch != JOINING:
@@ -79,6 +82,31 @@ class ShareProtocol:
         machine.consumer_heartbeat(request, self._topics(), ticket, self._runner.moment())
         self._runner.settle(group, f"heartbeat of {request.member_id}")
         return await ticket
+
+    async def _prepare(self, group_id: str, names: Iterable[str]) -> None:
+        """Begin the states of topics, so that a member that joins gets their partitions at once and not the next time.
+
+        If that takes too long, the member joins without them.
+        """
+        group, topics, missing = self._groups.find_named(group_id), self._topics(), dict[str, tuple[UUID, int]]()
+        machine = None if group is None or group.machine.is_dead else _share_group(group)
+        async for name in through(names, self._pause):
+            topic = topics.find(name)
+            if topic is not None and (machine is None or not machine.has_states(topic)):
+                missing[name] = topic.topic_id, topic.partition_count
+        if not missing:
+            return
+        group = self._groups.find_named(group_id)
+        if group is None or group.machine.is_dead:
+            group = self._groups.add_share_group(group_id)
+        machine = _share_group(group)
+        for pause_ms in PREPARATION_PAUSES_MS:
+            try:
+                await self._begin_states(group, machine, missing)
+            except KafkaError:
+                await self._sleep_ms(pause_ms)
+            else:
+                return
 
     def follow_up(self, group: CoordinatedGroup) -> None:
         """Begin the states of partitions that members subscribe to, and end those of deleted topics."""

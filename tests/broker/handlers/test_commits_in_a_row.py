@@ -36,6 +36,10 @@ async def coordinating(served: InProcessBroker) -> InProcessBroker:
 async def begin_to_coordinate(broker: InProcessBroker) -> None:
     for topic in ("t", "u"):
         await broker.create_topic(topic, 2)
+    await until_it_coordinates(broker)
+
+
+async def until_it_coordinates(broker: InProcessBroker) -> None:
     await broker.ask(FindCoordinatorRequest(key="g", key_type=0), 2)
     async with asyncio.timeout(10):
         while (  # noqa: ASYNC110 - no event says when the partition is loaded

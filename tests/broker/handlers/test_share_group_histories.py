@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from protocol.errors import ErrorCode
+from tests.broker.handlers.test_commits_in_a_row import until_it_coordinates
 from tests.broker.handlers.test_share_groups import ACCEPT, REJECT, RELEASE, SETTINGS, Member, Shared, acquired
 from tests.support.in_process import running_broker
 
@@ -90,7 +91,7 @@ async def test_nothing_acknowledged_is_delivered_again_and_nothing_is_lost(tmp_p
             shared = Shared(broker, "shared")
             if not round_number:
                 await broker.create_topic("shared")
-            await broker.services.groups.partitions.ensure_topic()
+            await until_it_coordinates(broker)
             await shared.begin()
             history.held.clear()
             members: dict[str, Member] = {}

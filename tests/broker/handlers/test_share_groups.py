@@ -148,12 +148,7 @@ class Shared:
             await self.broker.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
         ).responses
         assert result.error_code == 0, result
-        async with asyncio.timeout(10):
-            while True:
-                joined = await self.heartbeat("first")
-                if joined.assignment is not None and joined.assignment.topic_partitions:
-                    break
-                await asyncio.sleep(0.001)
+        joined = await self.heartbeat("first")
         assert [each.partitions for each in joined.assignment.topic_partitions] == [[0]], joined
 
     async def produce(self, count: int, batch_size: int = 5) -> None:

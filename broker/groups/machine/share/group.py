@@ -16,7 +16,7 @@ from broker.groups.machine.consumer.member import Current, Member, MemberState
 from broker.groups.machine.consumer.membership import ConsumerGroupSettings, ConsumerGroupState, Membership
 from broker.groups.machine.consumer.partitions import Partitions
 from broker.groups.machine.consumer.records import Change, Key, Value, encode_key
-from broker.groups.machine.consumer.topics import Topics
+from broker.groups.machine.consumer.topics import Topic, Topics
 from broker.groups.machine.events import JoinRequest, JoinResult, Moment, StoreChanges, SyncRequest, SyncResult, Ticket
 from broker.groups.machine.offsets import ExpiryRule
 from broker.groups.machine.share.records import ShareKey, ShareStatesKey, ShareStatesValue, TopicStates
@@ -79,6 +79,10 @@ class ShareGroup(Membership):
 
     # Queries
 
+    def has_states(self, topic: Topic) -> bool:
+        """Return whether all partitions of a topic have a state."""
+        return self._initialized_count(topic.topic_id) >= topic.partition_count
+
     def missing_states(self) -> dict[str, tuple[UUID, int]]:
         """Return id and partition count of each subscribed topic of which not all partitions have a state."""
         if not self.members:
@@ -86,7 +90,7 @@ class ShareGroup(Membership):
         return {
             name: (topic.topic_id, topic.partition_count)
             for name, topic in self.topics.items()
-            if self._initialized_count(topic.topic_id) < topic.partition_count
+            if not self.has_states(topic)
         }
 
     def outlived_states(self, topics: Topics) -> list[UUID]:
