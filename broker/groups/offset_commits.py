@@ -34,6 +34,8 @@ class Committer(NamedTuple):
     member_id: str = ""
     group_instance_id: str | None = None
     generation_id: int = -1
+    knows_epochs: bool = True
+    """Whether its client may be a member of the consumer protocol, whose commits name an epoch (version 9)."""
 
 
 class CommitResult(NamedTuple):
@@ -145,6 +147,8 @@ class OffsetCommits:
             is_transactional=is_transactional,
         )
         self._runner.arm(group)
+        if not committer.knows_epochs and not error and group.machine.has_consumer(committer.member_id):
+            return ErrorCode.UNSUPPORTED_VERSION
         return error or group
 
     def _refuse_long_metadata(self, offsets: Offsets) -> Mapping[TopicPartition, ErrorCode]:

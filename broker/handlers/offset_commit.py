@@ -36,6 +36,7 @@ from protocol.row_writer import RowResponse, other_counts, row_writer
 
 SCANNED = ScannedOffsetCommit
 VERSION_OF_CONSUMERS_TREE = 0
+FIRST_VERSION_WITH_EPOCHS = 9
 DEFAULT = -1
 """For a timestamp: now. For a time to live: the broker's."""
 
@@ -82,7 +83,12 @@ async def handle(services: Needs, request: ScannedOffsetCommit, context: Request
             unknown.add(key)
     if not offsets:
         return await _response(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOTHING_REFUSED, pause)
-    committer = Committer(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+    committer = Committer(
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        version >= FIRST_VERSION_WITH_EPOCHS,
+    )
     if len(offsets) > COMMIT_STEP_SIZE:
         result = await services.groups.offsets.commit_in_slices(request.group_id, committer, offsets, pause)
         await pause()

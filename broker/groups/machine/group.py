@@ -84,6 +84,10 @@ class Group(Joining):
         self._restart_session(self.members[member_id], moment)
         return ON_HEARTBEAT[self.state]
 
+    def has_consumer(self, member_id: str) -> bool:
+        """Return whether this is a member of the consumer protocol: none is."""
+        return False
+
     def commit(
         self,
         member_id: str,

@@ -14,6 +14,11 @@ from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.broker.handlers.test_commits_in_a_row import begin_to_coordinate
 from tests.support.in_process import InProcessBroker, running_broker
@@ -141,3 +146,19 @@ async def test_a_broker_that_offers_the_classic_protocol_alone_refuses_it(tmp_pa
     async with running_broker(tmp_path / "classic", {"group.coordinator.rebalance.protocols": "classic"}) as broker:
         response = await heartbeat(broker, joining("g"), 0)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.UNSUPPORTED_VERSION), (9, ErrorCode.NONE)])
+async def test_a_member_commits_with_its_epoch_alone(
+    served: InProcessBroker, name: str, version: int, code: ErrorCode
+) -> None:
+    joined = await heartbeat(served, joining(name))
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id=name,
+        member_id=ID,
+        generation_id_or_member_epoch=joined.member_epoch,
+        topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
+    )
+    response = await served.ask(request, version)
+    assert response.topics[0].partitions[0].error_code == code

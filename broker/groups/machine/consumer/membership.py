@@ -253,6 +253,11 @@ class Membership(Refreshing):
             return ErrorCode.NONE
         return self._epoch_error(member_id, generation_id)
 
+    def has_consumer(self, member_id: str) -> bool:
+        """Return whether this is a member of the consumer protocol."""
+        member = self.members.get(member_id)
+        return member is not None and not member.is_classic
+
     def fetch_error(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Return whether offsets may be fetched by somebody who names a member."""
         return ErrorCode.NONE if member_id is None and epoch < 0 else self._epoch_error(member_id or "", epoch)
