@@ -31,8 +31,10 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from protocol.schema import message_info
+from tools.base.command_line import UnreachableError
 from tools.client.bootstrap import REACH_TIMEOUT_S, Endpoint, require_reachable
 from tools.client.client_security import Security
+from tools.client.listener_probe import wrong_listener
 
 if TYPE_CHECKING:
     from broker.network.sasl.clients import SaslClient
@@ -68,10 +70,20 @@ _NOT_THE_COORDINATOR = frozenset(
 """Includes the response while a transaction is being ended."""
 
 _NOT_THE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+_MAY_BE_WRONG_LISTENER = frozenset(
+    {ErrorCode.NETWORK_EXCEPTION, ErrorCode.UNSUPPORTED_SASL_MECHANISM, ErrorCode.ILLEGAL_SASL_STATE}
+)
+"""What a client gets that connects with TLS or a login to a listener without it."""
+_FIRST_RESPONSE_S = 2.0
+"""How long the first response of an address may take before the address is probed."""
 
 
 class CallTimedOut(Exception):  # noqa: N818 - named as what happened
     """No broker responded within the timeout of the call. The text names the brokers."""
+
+
+class _WrongListenerError(ConnectionError):
+    """An address will never serve this client. The text is one line that says what it expects."""
 
 
 class AdminClient:
@@ -85,8 +97,15 @@ class AdminClient:
         timeout_ms: int = 60_000,
         request_timeout_ms: int = 30_000,
         security: Security = NO_SECURITY,
+        settings_option: str = "--command-config",
     ) -> None:
-        """`timeout_ms` limits a whole call with its retries, `request_timeout_ms` one response."""
+        """`timeout_ms` limits a whole call with its retries, `request_timeout_ms` one response.
+
+        `settings_option` is the option of the command line whose file says how connections are secured.
+        """
+        self._settings_option = settings_option
+        self._was_served = False
+        self._probed: set[Endpoint] = set()
         self._security = security
         self.request_timeout_ms = min(request_timeout_ms, timeout_ms)
         self._bootstrap = list(bootstrap)
@@ -107,8 +126,9 @@ class AdminClient:
     def call(self, request: object, response_type: type[T], *, broker_id: int | None = None) -> T:
         """Return the response of one broker, or of any.
 
-        Raises CallTimedOut, UnreachableError if no address accepts connections, and KafkaError(UNSUPPORTED_VERSION) if
-        the broker does not support the request; so do all methods below.
+        Raises CallTimedOut, UnreachableError if no address accepts connections or those that do expect another
+        security.protocol, and KafkaError(UNSUPPORTED_VERSION) if the broker does not support the request; so do all
+        methods below.
         """
         return self._until_final(lambda: self._send(request, response_type, broker_id))
 
@@ -257,6 +277,8 @@ class AdminClient:
             is_last = time.monotonic() + RETRY_BACKOFF_S > deadline_s
             try:
                 response = attempt()
+            except _WrongListenerError as error:
+                raise UnreachableError(str(error)) from error
             except (OSError, Malformed) as error:
                 self._brokers = {}
                 if is_last:
@@ -281,17 +303,35 @@ class AdminClient:
         failure = OSError()
         for endpoint in dict.fromkeys(endpoints):
             try:
-                return self._connection(endpoint).call(request, response_type)
+                response = self._connection(endpoint).call(request, response_type)
             except OSError as error:
-                failure = error
                 if (connection := self._connections.pop(endpoint, None)) is not None:
                     connection.close()
+                if not isinstance(failure, _WrongListenerError):
+                    failure = self._wrong_listener(endpoint) or error
+            except KafkaError as error:
+                if error.code not in _MAY_BE_WRONG_LISTENER or (wrong := self._wrong_listener(endpoint)) is None:
+                    raise
+                failure = wrong
+            else:
+                self._was_served = True
+                return response
         raise failure
+
+    def _wrong_listener(self, endpoint: Endpoint) -> _WrongListenerError | None:
+        """Probe an address after its first failure, unless the cluster has served this client before."""
+        if self._was_served or endpoint in self._probed:
+            return None
+        self._probed.add(endpoint)
+        reason = wrong_listener(endpoint, self._security.protocol, self._settings_option)
+        return None if reason is None else _WrongListenerError(reason)
 
     def _connection(self, endpoint: Endpoint) -> _Connection:
         if endpoint not in self._connections:
+            timeout_s = self.request_timeout_ms / 1000
+            first_s = timeout_s if self._was_served or endpoint in self._probed else min(timeout_s, _FIRST_RESPONSE_S)
             self._connections[endpoint] = _Connection(
-                endpoint, self.client_id, self.request_timeout_ms / 1000, self._security
+                endpoint, self.client_id, timeout_s, self._security, first_timeout_s=first_s
             )
         return self._connections[endpoint]
 
@@ -327,23 +367,25 @@ def _codes(responses: Mapping[TopicPartition, R | KafkaError]) -> Iterator[int]:
     return (response.code for response in responses.values() if isinstance(response, KafkaError))
 
 
-_REQUESTS_BEFORE_PROOF = 2
-_HINT = "; if its listener needs TLS or a login, name its security.protocol in --command-config"
-
-
 class _Connection:
     """One connection to one broker. Its methods raise OSError when it is lost, Malformed for invalid bytes."""
 
-    def __init__(self, endpoint: Endpoint, client_id: str, timeout_s: float, security: Security) -> None:
-        """Raises KafkaError if the broker cannot be trusted, or does not accept the login."""
+    def __init__(
+        self, endpoint: Endpoint, client_id: str, timeout_s: float, security: Security, *, first_timeout_s: float
+    ) -> None:
+        """Raises KafkaError if the broker cannot be trusted, or does not accept the login.
+
+        `first_timeout_s` limits each step up to the first response, `timeout_s` each later response.
+        """
         self._client_id = client_id
         self._correlation_id = 0
-        plain = socket.create_connection(endpoint, timeout_s)
+        plain = socket.create_connection(endpoint, first_timeout_s)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = plain
         try:
             self._socket = security.wrapped(plain, endpoint.host)
             self._versions = self._api_versions()
+            self._socket.settimeout(timeout_s)
             if security.new_login is not None:
                 self._log_in(security.mechanism, security.new_login, endpoint.host)
         except OSError as error:
@@ -419,8 +461,6 @@ class _Connection:
         while len(data) < size:
             piece = self._socket.recv(min(size - len(data), 1 << 20))
             if not piece:
-                # A listener with TLS closes the connection at the first request without it, with SASL at the second.
-                hint = "" if self._correlation_id > _REQUESTS_BEFORE_PROOF else _HINT
-                raise ConnectionError(f"the broker closed the connection{hint}")
+                raise ConnectionError("the broker closed the connection")
             data += piece
         return bytes(data)

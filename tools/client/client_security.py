@@ -54,6 +54,11 @@ class Security:
     new_login: Callable[[str], SaslClient] | None = None
     """Returns the client of a login to a host. Raises ServerNotTrusted."""
 
+    @property
+    def protocol(self) -> str:
+        """The `security.protocol` of these connections."""
+        return f"{'SASL_' if self.new_login else ''}{'SSL' if self.tls else 'PLAINTEXT'}"
+
     def wrapped(self, plain: socket.socket, host: str) -> socket.socket:
         """Return the encrypted socket after its handshake, or `plain` without TLS. Raises ssl.SSLError."""
         return plain if self.tls is None else self.tls.wrap_socket(plain, server_hostname=host)

@@ -10,8 +10,9 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, run_tool, warn
-from tools.client.bootstrap import parse_bootstrap, require_reachable
+from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import library_settings, parse_assignments
+from tools.client.first_connection import require_served
 from tools.records.console_consumer import consumed_record, print_record
 from tools.records.deserializers import DeserializationError
 from tools.records.message_formatters import MessageFormatter, message_formatter
@@ -64,7 +65,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         "max.partition.fetch.bytes": options.fetchsize,
         "fetch.max.wait.ms": options.max_wait_ms,
     }
-    require_reachable(parse_bootstrap(options.broker_list))
+    require_served(settings, "kafka-console-consumer --consumer.config")
     consumer = Consumer({**library_settings(settings, is_consumer=True), "enable.partition.eof": True})
     try:
         _assign(consumer, options)

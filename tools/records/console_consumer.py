@@ -14,8 +14,9 @@ from typing import Any, BinaryIO
 from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
 from tools.base.topic_patterns import topic_expression, topic_pattern
 from tools.client import client_library as library
-from tools.client.bootstrap import parse_bootstrap, require_reachable
+from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import library_settings, load_settings, parse_assignments
+from tools.client.first_connection import require_served
 from tools.records.deserializers import DeserializationError
 from tools.records.message_formatters import (
     FORMATTERS_HELP,
@@ -151,7 +152,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     except library.KafkaException as error:
         raise UsageError(error.args[0].str()) from error
     # Before the library reports every single failed connection.
-    require_reachable(parse_bootstrap(options.bootstrap_server))
+    require_served(settings, "--consumer.config")
     count = 0
     try:
         with StopRequest() as stop:

@@ -14,8 +14,9 @@ from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, r
 from tools.base.line_reader import LineError, LineReader, LineRecord
 from tools.base.plug_ins import load_plug_in
 from tools.client import client_library as library
-from tools.client.bootstrap import parse_bootstrap, require_reachable
+from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import library_settings, load_settings, parse_assignments
+from tools.client.first_connection import require_served
 
 logger = logging.getLogger("org.apache.kafka.tools.ConsoleProducer")
 
@@ -137,7 +138,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     settings = producer_settings(options)
     reader_properties = {**load_settings(options.reader_config, ()), **parse_assignments(options.property)}
     reader = load_plug_in(options.line_reader, LINE_READERS, "line reader")(reader_properties)
-    require_reachable(parse_bootstrap(options.bootstrap_server))
+    require_served(settings, "--producer.config")
     try:
         producer = library.Producer(
             # The partitioner that selects the same partition for a key as Java's producer.

@@ -11,8 +11,9 @@ from typing import Any, BinaryIO, Final
 
 from tools.base.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, StopRequest, UsageError, run_tool
 from tools.client import client_library as library
-from tools.client.bootstrap import parse_bootstrap, require_reachable
+from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import load_settings
+from tools.client.first_connection import require_served
 from tools.records.console_consumer import POLL_TIMEOUT_S, consumed_record, deadline_of, formatter_settings
 from tools.records.deserializers import DeserializationError
 from tools.records.message_formatters import FORMATTERS_HELP, PROPERTIES_HELP, MessageFormatter, message_formatter
@@ -99,7 +100,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         raise UsageError("At most one of --reject and --release may be specified.")
     settings = consumer_settings(options)
     formatter = message_formatter(options.formatter, formatter_settings(options))
-    require_reachable(parse_bootstrap(options.bootstrap_server))
+    require_served(settings, "--consumer-config")
     consumer = new_share_consumer(settings, logger)
     types = library.AcknowledgeType
     acknowledgement = types.REJECT if options.reject else types.RELEASE if options.release else types.ACCEPT

@@ -12,8 +12,9 @@ from typing import Any, Final
 from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
 from tools.base.java_dates import time_format
 from tools.client import client_library as library
-from tools.client.bootstrap import parse_bootstrap, require_reachable
+from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import library_settings, load_settings
+from tools.client.first_connection import require_served
 from tools.records.performance import MIB, Progress, Statistics, metrics_table, run_measured
 
 logger = logging.getLogger("org.apache.kafka.tools.ConsumerPerformance")
@@ -239,7 +240,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         "max.partition.fetch.bytes": str(options.fetch_size),
         "auto.offset.reset": "latest" if options.from_latest else "earliest",
     }
-    require_reachable(parse_bootstrap(options.bootstrap_server))
+    require_served(settings, "--consumer.config")
     statistics = Statistics()
     try:
         run = ConsumerRun(

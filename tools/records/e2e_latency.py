@@ -13,8 +13,9 @@ from typing import Final
 
 from tools.base.command_line import StopRequest, UnreachableError, UsageError, run_usage_tool
 from tools.client import client_library as library
-from tools.client.bootstrap import parse_bootstrap, require_reachable
+from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import library_settings, load_settings
+from tools.client.first_connection import require_served
 from tools.records.performance import Progress, cpu_line, percentiles
 
 USAGE: Final = (
@@ -108,7 +109,7 @@ def _run(given: Sequence[str]) -> int:
     try:
         bootstrap, topic, count, acks, size, path = _arguments(given)
         settings = {**load_settings(path, ()), "bootstrap.servers": ",".join(map(str, parse_bootstrap(bootstrap)))}
-        require_reachable(parse_bootstrap(bootstrap))
+        require_served(settings, "properties_file")
         clients = _Clients(settings, acks)
         cpu_s, started_s = time.process_time(), time.monotonic()
         clients.create_missing_topic(topic)

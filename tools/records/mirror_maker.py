@@ -17,6 +17,7 @@ from tools.base.plug_ins import load_plug_in
 from tools.base.topic_patterns import topic_pattern
 from tools.client import client_library as library
 from tools.client.client_settings import library_settings, load_settings
+from tools.client.first_connection import require_right_listener
 from tools.records.mirror_streams import MessageHandler, Mirror, RebalanceListener, TopicFilter
 
 EVERYTHING: Final = "*"
@@ -107,6 +108,9 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     producer = load_settings(options.producer_config, ())
     _require(producer, options.producer_config, "bootstrap.servers")
     topics = _topics(options, consumers)
+    for settings in consumers:
+        require_right_listener(settings, "--consumer.config")
+    require_right_listener(producer, "--producer.config")
     try:
         mirror = Mirror(
             _producer_settings(producer),

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from tools.base.command_line import CommandLine, StopRequest, UsageError, WithoutArguments, run_tool
 from tools.client import client_library as library
-from tools.client.bootstrap import parse_bootstrap, require_reachable
+from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import library_settings, load_settings
+from tools.client.first_connection import require_served
 from tools.records.performance import Latencies, Progress, Statistics, metrics_table, run_measured
 
 logger = logging.getLogger("org.apache.kafka.tools.ProducerPerformance")
@@ -259,7 +260,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         raise UsageError(f"--transaction-duration-ms should not be negative, found {options.transaction_duration_ms}")
     settings = _settings(options)
     # Before the library reports every single failed connection.
-    require_reachable(parse_bootstrap(settings["bootstrap.servers"]))
+    require_served(settings, "--producer.config")
     statistics = Statistics()
     own_settings = library_settings(settings, is_consumer=False)
     try:

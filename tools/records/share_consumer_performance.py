@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from tools.base.command_line import BOOTSTRAP_SERVER_ONLY, CommandLine, StopRequest, UsageError, run_tool
 from tools.base.java_dates import time_format
-from tools.client.bootstrap import parse_bootstrap, require_reachable
+from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import load_settings
+from tools.client.first_connection import require_served
 from tools.records.performance import MIB, Statistics, metrics_table, run_measured
 from tools.records.share_consumers import new_share_consumer, poll
 
@@ -191,7 +192,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
             raise UsageError(f"--{name.replace('_', '-')} should be greater than 0, found {getattr(options, name)}")
     date_of = time_format(options.date_format)
     settings = _settings(options)
-    require_reachable(parse_bootstrap(options.bootstrap_server))
+    require_served(settings, "--consumer.config")
     statistics = Statistics()
     reporting = statistics.settings() if options.print_metrics else {}
     members = [new_share_consumer(settings, logger, {} if number else reporting) for number in range(options.threads)]

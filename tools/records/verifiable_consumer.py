@@ -15,6 +15,7 @@ from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, 
 from tools.client import client_library as library
 from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import library_settings, load_settings
+from tools.client.first_connection import require_right_listener
 from tools.records.verifiable_events import Emit, printing
 
 ENDLESS: Final = -1
@@ -220,6 +221,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         settings["group.remote.assignor"] = options.group_remote_assignor
     if options.group_instance_id is not None:
         settings["group.instance.id"] = options.group_instance_id
+    require_right_listener(settings, "--consumer.config")
     try:
         consumer = VerifiableConsumer(
             library_settings(settings, is_consumer=True),

@@ -16,6 +16,7 @@ from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, 
 from tools.client import client_library as library
 from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_settings import library_settings, load_settings
+from tools.client.first_connection import require_right_listener
 from tools.records.verifiable_events import Emit, printing
 
 ENDLESS: Final = -1
@@ -205,6 +206,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         "bootstrap.servers": ",".join(map(str, parse_bootstrap(options.bootstrap_server))),
         "acks": options.acks,
     }
+    require_right_listener(settings, "--producer.config")
     try:
         producer = VerifiableProducer(
             # The partitioner that selects the same partition for a key as Java's producer.

@@ -23,7 +23,7 @@ Consume = Callable[..., tuple[Outcome, ShareMember]]
 @pytest.fixture
 def consume(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> Consume:
     """Runs the tool with a member that gets batches: `consume(batches, "--reject", ...)`."""
-    monkeypatch.setattr(console_share_consumer, "require_reachable", lambda addresses: None)
+    monkeypatch.setattr(console_share_consumer, "require_served", lambda settings, option: None)
 
     def run_with(batches: list[list[Message]], *arguments: str, timeout_ms: int = 0) -> tuple[Outcome, ShareMember]:
         member = ShareMember(*batches)
@@ -152,7 +152,7 @@ def test_a_wrong_command_line_is_rejected(run: RunTool, arguments: tuple[str, ..
 
 
 def test_a_setting_that_share_groups_do_not_have_is_rejected(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console_share_consumer, "require_reachable", lambda addresses: None)
+    monkeypatch.setattr(console_share_consumer, "require_served", lambda settings, option: None)
     outcome = run(console_share_consumer.main, *AT, "--consumer-property", "auto.offset.reset=earliest")
     assert outcome.status == 1
     assert "`auto.offset.reset` is not applicable for share consumer" in outcome.stderr.splitlines()[0]

@@ -26,7 +26,7 @@ Consume = Callable[..., Outcome]
 @pytest.fixture
 def consume(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> Consume:
     """Runs the tool with members: `consume([member], "--messages", "3", ...)`."""
-    monkeypatch.setattr(share_consumer_performance, "require_reachable", lambda addresses: None)
+    monkeypatch.setattr(share_consumer_performance, "require_served", lambda settings, option: None)
 
     def run_with(members: list[ShareMember], *arguments: str) -> Outcome:
         new = iter(members)
