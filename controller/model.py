@@ -100,6 +100,14 @@ class Leadership:
     written_zxid: int = field(default=0, compare=False)
     """The transaction that wrote the state, if it was read from the store; 0 if this controller wrote it."""
 
+    def __str__(self) -> str:
+        """Return the state as Kafka's state-change log prints it."""
+        return (
+            f"LeaderAndIsr(leader={self.state.leader}, leaderEpoch={self.state.leader_epoch}, "
+            f"isr=List({', '.join(map(str, self.state.isr))}), leaderRecoveryState={self.state.recovery_state.name}, "
+            f"partitionEpoch={self.partition_epoch})"
+        )
+
 
 class Endpoint(NamedTuple):
     """One advertised listener."""

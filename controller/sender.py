@@ -42,11 +42,11 @@ class Sender:
     def send(self, broker_id: int, request: ControlRequest) -> None:
         """Send without waiting; the channels keep the order."""
         state_log.info(
-            "sending a %s to broker %d as controller %d epoch %d",
-            type(request).__name__.removesuffix("Request"),
-            broker_id,
+            "[Controller id=%d epoch=%d] Sending %s request to broker %d",
             request.controller_id,
             request.controller_epoch,
+            type(request).__name__.removesuffix("Request"),
+            broker_id,
         )
         if isinstance(request, LeaderAndIsrRequest) and state_log.isEnabledFor(logging.INFO):
             _log_states(broker_id, request)
@@ -94,10 +94,10 @@ class Sender:
 
 
 def shown_state(topic: str, state: LeaderAndIsrPartitionState) -> str:
-    """Return the leadership of a partition, as a control request has it, for the log of state changes."""
+    """Return the leadership of a partition, as a control request has it, in the words of Kafka's state-change log."""
     return (
-        f"{topic}-{state.partition_index} has leader {state.leader} in leader epoch {state.leader_epoch}, "
-        f"ISR {state.isr}, replicas {state.replicas}, partition epoch {state.partition_epoch}"
+        f"partition {topic}-{state.partition_index}: leader={state.leader}, leaderEpoch={state.leader_epoch}, "
+        f"isr={state.isr}, replicas={state.replicas}, partitionEpoch={state.partition_epoch}"
     )
 
 
@@ -105,12 +105,18 @@ def _log_states(broker_id: int, request: LeaderAndIsrRequest) -> None:
     states = ((topic.topic_name, state) for topic in request.topic_states for state in topic.partition_states)
     for topic, state in islice(states, STATES_LOGGED_MAX):
         state_log.info(
-            "sending to broker %d as controller %d epoch %d: %s",
-            broker_id,
+            "[Controller id=%d epoch=%d] Sending LeaderAndIsr to broker %d for %s",
             request.controller_id,
             request.controller_epoch,
+            broker_id,
             shown_state(topic, state),
         )
     left = sum(1 for _ in states)
     if left:
-        state_log.info("sending to broker %d: %d more partitions, which its own log lists", broker_id, left)
+        state_log.info(
+            "[Controller id=%d epoch=%d] Sending LeaderAndIsr to broker %d for %d more partitions, which its log lists",
+            request.controller_id,
+            request.controller_epoch,
+            broker_id,
+            left,
+        )

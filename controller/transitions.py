@@ -53,6 +53,7 @@ class Transitions:
         statistics: ControllerStatistics,
         pause: Pause,
     ) -> None:
+        self._controller_id = controller_id
         self._context = context
         self._pause = pause
         self._store = store
@@ -316,9 +317,10 @@ class Transitions:
             # A topic that is being deleted is left out: UpdateMetadata has already removed it from the brokers.
             if change.partition in written:
                 logger.info(
-                    "controller epoch %d: %s has the state %s",
+                    "[Controller id=%d epoch=%d] Changed partition %s to state %s",
+                    self._controller_id,
                     self._context.epoch,
-                    change.partition,
+                    partition_name(change.partition),
                     written[change.partition],
                 )
             if change.partition in written and not self._context.is_partition_to_be_deleted(change.partition):

@@ -139,17 +139,17 @@ class ControlDoor:
         It is applied as a whole also if the caller is cancelled, for example because its connection is lost.
         """
         state_log.info(
-            "received a %s with correlation id %s from controller %d epoch %d",
+            "Handling %s request%s from controller %d epoch %d",
             type(request).__name__.removesuffix("Request"),
-            correlation_id,
+            "" if correlation_id is None else f" correlationId {correlation_id}",
             request.controller_id,
             request.controller_epoch,
         )
-        applying = asyncio.ensure_future(self._apply(request, correlation_id))
+        applying = asyncio.ensure_future(self._apply(request))
         applying.add_done_callback(_log_failure)
         return await asyncio.shield(applying)
 
-    async def _apply(self, request: ControlRequest, correlation_id: int | None) -> ControlResponse:
+    async def _apply(self, request: ControlRequest) -> ControlResponse:
         # Requests are applied in the order of the calls, even if one has to read the store.
         async with self._in_order:
             error = self._fence.admit(request)
@@ -160,7 +160,7 @@ class ControlDoor:
             async with self._replica_manager.truncations.kept_out(partial(_partitions_of, request)):
                 if isinstance(request, StopReplicaRequest):
                     return await self._stop_replicas(request)
-                return await self._lead_and_follow(request, correlation_id)
+                return await self._lead_and_follow(request)
 
     async def _stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         pause = self._sliced_work.pause
@@ -177,14 +177,14 @@ class ControlDoor:
         ]
         return response
 
-    async def _lead_and_follow(self, request: LeaderAndIsrRequest, correlation_id: int | None) -> LeaderAndIsrResponse:
+    async def _lead_and_follow(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         pause = self._sliced_work.pause
         request, unusable = await _without_unusable(request, pause)
         await self._load_configs(request)
         # A log is registered only after the last step.
         await self._assigned_replicas.create_logs(request, self._clock.now_ms(), pause, self._in_thread)
         if state_log.isEnabledFor(logging.INFO):
-            await _log_states(request, correlation_id, pause)
+            await _log_states(request, pause)
         response = await self._assigned_replicas.become_leader_or_follower(request, pause)
         response.topics += [
             LeaderAndIsrTopicError(
@@ -257,15 +257,14 @@ class ControlDoor:
         return UpdateMetadataResponse()
 
 
-async def _log_states(request: LeaderAndIsrRequest, correlation_id: int | None, pause: Pause) -> None:
+async def _log_states(request: LeaderAndIsrRequest, pause: Pause) -> None:
     """Log the state of each partition."""
     for topic in request.topic_states:
         for state in topic.partition_states:
             state_log.info(
-                "received from controller %d epoch %d with correlation id %s: %s",
+                "Received LeaderAndIsr from controller %d epoch %d for %s",
                 request.controller_id,
                 request.controller_epoch,
-                correlation_id,
                 shown_state(topic.topic_name, state),
             )
             await pause()

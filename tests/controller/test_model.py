@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from controller.model import LeaderAndIsr, ReplicaAssignment
+from controller.model import LeaderAndIsr, Leadership, ReplicaAssignment
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,9 @@ def test_election_raises_the_leader_epoch_by_one() -> None:
     state = LeaderAndIsr(1, 4, (1, 2))
     assert state.with_leader(2) == LeaderAndIsr(2, 5, (1, 2))
     assert state.with_leader(-1, (2,)) == LeaderAndIsr(-1, 5, (2,))
+
+
+def test_state_is_printed_as_in_kafkas_state_change_log() -> None:
+    assert str(Leadership(LeaderAndIsr(1, 4, (1, 2)), controller_epoch=3, partition_epoch=7)) == (
+        "LeaderAndIsr(leader=1, leaderEpoch=4, isr=List(1, 2), leaderRecoveryState=RECOVERED, partitionEpoch=7)"
+    )
