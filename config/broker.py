@@ -89,7 +89,9 @@ class BrokerConfig:
             "Kafka's KRaft mode, which is not supported"
             for listener in config._listeners.of_controllers
         ]
-        config.notices += [f"{key} is set by an override to {_shown(key, value)}" for key, value in overrides.items()]
+        if overrides:
+            shown = ", ".join(f"{key}={_shown(key, value)}" for key, value in overrides.items())
+            config.notices.append(f"set by overrides: {shown}")
         config.notices += _notices(settings)
         return config
 

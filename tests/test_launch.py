@@ -328,7 +328,7 @@ def test_daemon_starts_and_stops(installation: Path, tmp_path: Path) -> None:
     assert (started.returncode, started.stdout, started.stderr) == (0, "", "")
     log = installation / "logs" / "kafkaServer.out"
     wait_for(lambda: log.exists() and "[KafkaServer id=7] started" in log.read_text())
-    assert "num.partitions is set by an override to 3" in log.read_text()
+    assert "set by overrides: num.partitions=3" in log.read_text()
     assert run("bin/kafka-server-stop", "--node-id=8").stdout == "No kafka server to stop\n"
     assert run("bin/kafka-server-stop.sh").returncode == 0
     wait_for(lambda: run("bin/kafka-server-stop").returncode == 1)

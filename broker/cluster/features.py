@@ -68,7 +68,10 @@ class ClusterFeatures:
         chosen = {name: levels.get(name, versions[-1]) for name, versions in self.supported.items()}
         self.finalized = {name: level for name, level in chosen.items() if level}
         self.epoch = node.stat.version
-        logger.info("finalized features: %s, epoch %d", self.finalized, self.epoch)
+        # Until somebody changes a level, all of them are as the version of the broker says.
+        logger.log(
+            logging.INFO if levels else logging.DEBUG, "finalized features: %s, epoch %d", self.finalized, self.epoch
+        )
 
     def _changed(self, _: WatchEvent) -> None:
         self._reading = asyncio.ensure_future(self._read_again())

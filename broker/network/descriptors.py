@@ -34,10 +34,12 @@ OPEN_MAX_OF_MACOS: Final = 10_240
 MEASURED_EVERY_S: Final = 1.0
 MEASURED_SELDOM_EVERY_S: Final = 10.0
 """The interval while more than half of the limit is free."""
+FEW: Final = 10_000
+"""A limit below it is logged at the start, because it explains why connections are refused later."""
 
 
 def raise_limit() -> None:
-    """Raise this process's soft limit of file descriptors to the hard limit, and log both.
+    """Raise this process's soft limit of file descriptors to the hard limit, and log both if few are left.
 
     Call once, before the broker opens files or sockets.
     """
@@ -48,7 +50,8 @@ def raise_limit() -> None:
         except (OSError, ValueError) as error:
             logger.warning("the limit of %d file descriptors cannot be raised to %d: %s", soft, hard, error)
     limit = soft_limit()
-    logger.info(
+    logger.log(
+        logging.INFO if limit < FEW else logging.DEBUG,
         "limit of file descriptors: %d (was %d), of which connections leave at least %d to files",
         limit,
         soft,

@@ -33,9 +33,7 @@ def test_overrides_win_over_the_file_and_are_named() -> None:
     )
     assert config[rows.BROKER_ID] == 2
     assert config[rows.SSL_KEY_PASSWORD] == Password("secret")
-    assert "broker.id is set by an override to 2" in config.notices
-    assert "ssl.key.password is set by an override to [hidden]" in config.notices
-    assert "plug.in is set by an override to [hidden]" in config.notices
+    assert "set by overrides: broker.id=2, ssl.key.password=[hidden], plug.in=[hidden]" in config.notices
 
 
 def test_log_dirs_overrides_log_dir() -> None:

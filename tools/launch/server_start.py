@@ -192,8 +192,7 @@ def _run(config: BrokerConfig, environment: ContainerEnvironment | None, *, show
     if shows_settings:
         values = (f"\t{name} = {'null' if value is None else value}" for name, value in config.effective_values())
         logger.info("KafkaConfig values:\n%s", "\n".join(values), extra={HAS_LINES: True})
-    logger.info("Kafka version: %s", KAFKA_VERSION)
-    logger.info("Kafka commitId: %s", KAFKA_COMMIT_ID)
+    logger.info("Kafka version: %s, commitId: %s", KAFKA_VERSION, KAFKA_COMMIT_ID)
     _compile_hot_loops()
 
     _start_host_checks(config)

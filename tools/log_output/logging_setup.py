@@ -19,7 +19,8 @@ from config.log4j import LEVELS, Appender, LoggerPlan, LoggingPlan, read_plan, w
 from tools.log_output.log_files import LogWriter, install, install_in_background
 from tools.log_output.state_folder import state_folder
 
-STATE_CHANGES = "state.change.logger"
+STATE_CHANGES = ("state.change.logger", "kafka.coordinator.group.GroupCoordinator")
+"""The loggers of partitions and of groups that change their state."""
 OF_ENVIRONMENT = "level in the environment"
 _LOGGER_PREFIX = "LOG4J_LOGGER_"
 _FOLDER = os.path.dirname(config.__file__)
@@ -35,9 +36,9 @@ def _console(level: str) -> LoggingPlan:
 
 
 def _console_of_server() -> LoggingPlan:
-    """Return the plan of a server without log files. State changes are for their file: they hide everything else."""
+    """Return the plan of a server without log files. State changes are for files: they hide everything else."""
     plan = _console("INFO")
-    return plan._replace(loggers={**plan.loggers, STATE_CHANGES: LoggerPlan(LEVELS["WARN"])})
+    return plan._replace(loggers={**plan.loggers, **dict.fromkeys(STATE_CHANGES, LoggerPlan(LEVELS["WARN"]))})
 
 
 def start_logging(environment: Mapping[str, str], keep_count: int) -> LogWriter:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from base.compiled import form
@@ -19,6 +20,8 @@ from tests.tools.conftest import ROOT, Outcome, RunTool, run_module
 from tools.launch import server_start, start_options
 
 SAMPLE = str(ROOT / "config" / "server.properties")
+START_LINES_MAX = 10
+"""A start fits on a screen together with the command."""
 
 
 @pytest.mark.parametrize("arguments", [("--help",), (SAMPLE, "--help")])
@@ -172,7 +175,7 @@ def test_server_starts_serves_and_stops(tmp_path: Path) -> None:
     process.stderr.close()
     assert process.wait(30) == 0
     log = "".join(lines)
-    assert "INFO num.partitions is set by an override to 7 (kafka.server.KafkaConfig)\n" in log
+    assert "INFO set by overrides: num.partitions=7 (kafka.server.KafkaConfig)\n" in log
     assert "WARN Unknown key log.segment.byte is kept, but the broker does not read it; the nearest known key is" in log
     assert "WARN num.network.threads has no effect: one event loop serves all connections" in log
     assert "WARN offsets.topic.replication.factor=3 cannot be met by one broker: " in log
@@ -180,8 +183,7 @@ def test_server_starts_serves_and_stops(tmp_path: Path) -> None:
     assert "\tnum.partitions = 7\n" in log
     assert "\tssl.key.password = [hidden]\n" in log
     assert "hunter2" not in log
-    assert "INFO Kafka version: 3.9.1 " in log
-    assert "INFO Kafka commitId: f745dfdcee2b9851 " in log
+    assert "INFO Kafka version: 3.9.1, commitId: f745dfdcee2b9851 " in log
     assert "INFO [KafkaServer id=0] started " in log
     assert log.index("INFO [KafkaServer id=0] shutting down ") < log.index(
         "INFO [KafkaServer id=0] shut down completed "
@@ -441,3 +443,24 @@ def test_a_command_line_is_read_as_argparse_reads_it(line: str) -> None:
     assert {name: given.get(f"-{name}" if name == "daemon" else f"--{name}") for name in flags} == {
         name: ([""] if twin[name] else None) if is_flag else (twin[name] or None) for name, is_flag in flags.items()
     }
+
+
+def test_start_prints_at_most_ten_lines_and_a_first_consumer_none(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, {"num.partitions": "2", "offsets.topic.num.partitions": "3"}) as broker:
+        consume_once(broker.port)
+    lines = broker.log.read_text().splitlines()
+    of_start = next(number for number, line in enumerate(lines, 1) if "[KafkaServer id=0] started" in line)
+    assert of_start <= START_LINES_MAX, lines
+    assert "shutting down" in lines[of_start]
+
+
+def consume_once(port: int) -> None:
+    """Create a topic by a record, and read it as the first consumer of the broker."""
+    client: dict[str, str | int | float | bool | None] = {"bootstrap.servers": f"127.0.0.1:{port}"}
+    producer = confluent_kafka.Producer(client)
+    producer.produce("first", b"record")
+    assert producer.flush(30) == 0
+    consumer = confluent_kafka.Consumer({**client, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["first"])
+    assert len(consumer.consume(1, 30)) == 1
+    consumer.close()

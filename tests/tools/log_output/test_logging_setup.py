@@ -32,6 +32,9 @@ def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[LoggingPlan]:
     return installed
 
 
+QUIET = dict.fromkeys(("state.change.logger", "kafka.coordinator.group.GroupCoordinator"), logging.WARNING)
+
+
 def levels(plan: LoggingPlan) -> Mapping[str, int | None]:
     return {name: logger.level for name, logger in plan.loggers.items()}
 
@@ -49,7 +52,7 @@ def test_levels_of_kafkas_images_count(plans: list[LoggingPlan], tmp_path: Path)
         "org.apache.kafka": logging.ERROR,
         "kafka.request.logger": logging.DEBUG,
     }
-    assert levels(plans[-1]) == {**expected, "state.change.logger": logging.WARNING}
+    assert levels(plans[-1]) == {**expected, **QUIET}
     assert plans[-1].loggers[""].appenders == ("console",)
     (warning,) = plans[-1].warnings
     assert warning.startswith("level in the environment: kafka.x: LOUD is no level; expected ALL, TRACE, DEBUG")
@@ -60,7 +63,7 @@ def test_levels_of_kafkas_images_count(plans: list[LoggingPlan], tmp_path: Path)
 
 def test_state_changes_are_shown_on_a_console_on_request_only(plans: list[LoggingPlan], tmp_path: Path) -> None:
     logging_setup.start_logging({}, 1)
-    assert levels(plans[-1]) == {"": logging.INFO, "state.change.logger": logging.WARNING}
+    assert levels(plans[-1]) == {"": logging.INFO, **QUIET}
     logging_setup.start_logging({"LOG4J_LOGGER_STATE_CHANGE_LOGGER": "INFO"}, 1)
     assert levels(plans[-1])["state.change.logger"] == logging.INFO
     logging_setup.start_logging({"LOG_DIR": str(tmp_path)}, 1)
