@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.processes import closed_port
 from tests.tools.conftest import ROOT, SCRIPTS, RunTool, module_of
+from tools.base.command_line import HELP_WIDTH
 from tools.client.bootstrap import require_reachable
 
 ADDRESS = "ADDRESS"
@@ -133,6 +134,12 @@ def test_help_is_printed_where_kafkas_tool_prints_it(run: RunTool, name: str) ->
     else:
         assert (outcome.status, outcome.stdout) == (1, "")
         assert len(outcome.stderr.splitlines()) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_fits_a_hundred_columns(run: RunTool, name: str) -> None:
+    outcome = run(main_of(name), "--help")
+    assert [line for line in (outcome.stdout + outcome.stderr).splitlines() if len(line) > HELP_WIDTH] == []
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if TOOLS[name].without_arguments is not None])

@@ -29,8 +29,10 @@ BOOTSTRAP_SERVER_ONLY = BOOTSTRAP_SERVER[:2]
 """The same without `--broker-list`, which has another meaning in some tools."""
 
 
-_OPTION_WIDTH = 50
-_DESCRIPTION_WIDTH = 68
+HELP_WIDTH = 100
+_OPTION_WIDTH = 40
+_DESCRIPTION_WIDTH = HELP_WIDTH - _OPTION_WIDTH - 1
+_INDENT = "  "
 _GIVEN = "options_given_once"
 
 
@@ -145,10 +147,10 @@ class CommandLine(argparse.ArgumentParser):
         )
         rows += sorted((_option_text(action), action.help or "") for action in options)
         table = (line for row in rows for line in _table_lines(*row))
-        examples = (
-            ["", "Examples:", *(f"  {self.prog} {example}" for example in self._examples)] if self._examples else []
-        )
-        return "\n".join((self.description or "", *table, *examples, ""))
+        examples = [line for example in self._examples for line in _example_lines(f"{self.prog} {example}")]
+        if examples:
+            examples = ["", "Examples:", *examples]
+        return "\n".join((wrapped(self.description or ""), *table, *examples, ""))
 
     def _unknown(self, name: str) -> str:
         """Return the text about an option that does not exist."""
@@ -170,7 +172,7 @@ class CommandLine(argparse.ArgumentParser):
     def _get_formatter(self) -> argparse.HelpFormatter:
         """Return one formatter: argparse requests one for each option that is added, to check its placeholder."""
         if self._formatter is None:
-            self._formatter = argparse.HelpFormatter(self.prog, width=_OPTION_WIDTH + _DESCRIPTION_WIDTH)
+            self._formatter = argparse.HelpFormatter(self.prog, width=HELP_WIDTH)
         return self._formatter
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
@@ -347,10 +349,32 @@ def _option_text(action: argparse.Action) -> str:
     return f"{names} [<{action.metavar}>]" if action.nargs == "?" else f"{names} <{action.metavar}>"
 
 
+def wrapped(text: str, indent: int = 0) -> str:
+    """Return paragraphs in lines of at most HELP_WIDTH columns; the first line of each is not indented."""
+    return "\n".join(
+        textwrap.fill(line, HELP_WIDTH, subsequent_indent=indent * " ", break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )
+
+
+def _example_lines(example: str) -> list[str]:
+    """Return a command line in lines that a shell reads as one."""
+    width = HELP_WIDTH - len(" \\")
+    lines = textwrap.wrap(
+        example,
+        width,
+        initial_indent=_INDENT,
+        subsequent_indent=2 * _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+
+
 def _table_lines(option: str, description: str) -> Iterator[str]:
     """Return the lines of a row in the table of options; long cells continue in the next line."""
     options = textwrap.wrap(option, _OPTION_WIDTH, break_long_words=False, break_on_hyphens=False)
-    descriptions = textwrap.wrap(description, _DESCRIPTION_WIDTH, break_on_hyphens=False)
+    descriptions = textwrap.wrap(description, _DESCRIPTION_WIDTH, break_long_words=False, break_on_hyphens=False)
     for left, right in zip_longest(options, descriptions, fillvalue=""):
         yield f"{left:<{_OPTION_WIDTH}} {right}".rstrip()
 

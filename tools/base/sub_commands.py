@@ -9,7 +9,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from tools.base.command_line import CommandLine, UsageError
+from tools.base.command_line import CommandLine, UsageError, wrapped
+
+_PURPOSE_COLUMN, _TEXT_COLUMN = 25, 8
 
 
 class SubCommand(NamedTuple):
@@ -45,7 +47,7 @@ class SubCommands(CommandLine):
         """Return the help with the sub-commands and their options."""
         lines = [super().format_help().rstrip("\n"), "", "Commands:"]
         for command, (purpose, options) in self._commands.items():
-            lines.append(f"  {command:<22} {purpose}")
+            lines.append(wrapped(f"  {command:<22} {purpose}", _PURPOSE_COLUMN))
             for names, settings in options.items():
                 is_argument = not names.startswith("-")
                 shown = [] if is_argument else [", ".join(names.split())]
@@ -54,7 +56,7 @@ class SubCommands(CommandLine):
                 lines.append(f"    {' '.join(shown)}")
                 texts = (("REQUIRED", is_argument or settings.get("required")), (settings.get("help"), True))
                 if text := ": ".join(text for text, is_shown in texts if text and is_shown):
-                    lines.append(f"        {text}")
+                    lines.append(wrapped(f"        {text}", _TEXT_COLUMN))
         return "\n".join((*lines, ""))
 
     def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -42,12 +42,12 @@ EPILOG = """\
 Without FILE, one broker serves at localhost:9092, and keeps its data in the user's state folder.
 
 examples:
-  kafka-server-start                                     a broker with defaults, on this machine only
-  kafka-server-start --port 9192 --data /tmp/mine        the same with another port and folder
-  kafka-server-start config/server.properties            with Kafka's file of settings
+  kafka-server-start                               a broker with defaults, on this machine only
+  kafka-server-start --port 9192 --data /tmp/mine  the same with another port and folder
+  kafka-server-start config/server.properties      with Kafka's file of settings
   kafka-server-start server.properties --override log.retention.hours=1
-  kafka-server-start --check server.properties           reports every error of a file, and starts nothing
-  kafka-server-start -daemon server.properties           in the background, with a log file
+  kafka-server-start --check server.properties     reports every error of a file, starts nothing
+  kafka-server-start -daemon server.properties     in the background, with a log file
 
 Stop it with Ctrl-C or kafka-server-stop. docs/configuration.md describes the settings."""
 

@@ -69,13 +69,9 @@ def _command_line() -> CommandLine:
     line.add_flag("--skip-message-on-error", "Skip a record that cannot be printed instead of ending.")
     line.add_option("--consumer-property", value="key=value", repeatable=True, help_text="A setting of the consumer.")
     line.add_option("--consumer.config", value="file", help_text="Settings of the consumer.")
-    line.add_option(
-        "--formatter", value="class", default="DefaultMessageFormatter", help_text=f"Prints records. {FORMATTERS_HELP}"
-    )
+    line.add_option("--formatter", value="class", default="DefaultMessageFormatter", help_text=FORMATTERS_HELP)
     line.add_option("--formatter-config", value="file", help_text="Settings of the formatter.")
-    line.add_option(
-        "--property", value="key=value", repeatable=True, help_text=f"A setting of the formatter. {PROPERTIES_HELP}"
-    )
+    line.add_option("--property", value="key=value", repeatable=True, help_text=PROPERTIES_HELP)
     line.add_option("--key-deserializer", value="class", help_text="Makes text of keys.")
     line.add_option("--value-deserializer", value="class", help_text="Makes text of values.")
     line.add_flag("--enable-systest-events", "Accepted; no events are printed.")

@@ -61,16 +61,14 @@ def _command_line() -> CommandLine:
         value="file",
         help_text="Settings of the consumer.",
     )
-    line.add_option(
-        "--formatter", value="class", default="DefaultMessageFormatter", help_text=f"Prints records. {FORMATTERS_HELP}"
-    )
+    line.add_option("--formatter", value="class", default="DefaultMessageFormatter", help_text=FORMATTERS_HELP)
     line.add_option("--formatter-config", value="file", help_text="Settings of the formatter.")
     line.add_option(
         "--property",
         "--formatter-property",
         value="key=value",
         repeatable=True,
-        help_text=f"A setting of the formatter. {PROPERTIES_HELP}",
+        help_text=PROPERTIES_HELP,
     )
     line.add_option("--key-deserializer", value="class", help_text="Makes text of keys.")
     line.add_option("--value-deserializer", value="class", help_text="Makes text of values.")

@@ -19,8 +19,8 @@ from tools.client.first_connection import require_served
 from tools.records.performance import Progress, cpu_line, percentiles
 
 USAGE: Final = (
-    "USAGE: kafka-e2e-latency broker_list topic num_messages producer_acks message_size_bytes "
-    "[optional] properties_file"
+    "USAGE: kafka-e2e-latency broker_list topic num_messages producer_acks message_size_bytes\n"
+    "       [optional] properties_file"
 )
 TIMEOUT_S: Final = 60.0
 SHOWN_EVERY: Final = 1000
