@@ -127,13 +127,19 @@ def test_every_broker_is_reachable_at_its_advertised_listeners(services: dict[st
     for name in BROKERS:
         settings = overrides(services[name])
         bound, advertised = listeners(settings["listeners"]), listeners(settings["advertised.listeners"])
-        (published,) = services[name]["ports"]
+        published, *_ = services[name]["ports"]
         host, outside, inside = published.split(":")
         assert (host, bound["EXTERNAL"]) == ("127.0.0.1", f"0.0.0.0:{inside}")
         assert advertised["EXTERNAL"] == f"localhost:{outside}"
         assert advertised["INTERNAL"] == f"{name}:{bound['INTERNAL'].split(':')[1]}"
         host_ports.add(outside)
     assert len(host_ports) == len(BROKERS)
+
+
+def test_the_console_of_the_single_broker_is_published(services: dict[str, Service]) -> None:
+    _, console = services["broker"]["ports"]
+    inside = overrides(services["broker"])["metrics.http.listener"].rpartition(":")[2]
+    assert console == f"127.0.0.1:{inside}:{inside}"
 
 
 def test_the_cluster_has_three_brokers_with_their_own_ids_and_data(services: dict[str, Service]) -> None:
