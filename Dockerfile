@@ -14,7 +14,9 @@ COPY tools/launch/environment.py tools/launch/environment.py
 
 FROM base AS broker-packages
 COPY requirements.lock .
-RUN python -I tools/launch/environment.py . requirements.lock
+# pip installs the packages; an image that runs needs neither it nor setuptools.
+RUN python -I tools/launch/environment.py . requirements.lock \
+    && .venv/bin/python -m pip uninstall --yes pip setuptools
 
 # The hot loops are compiled here; the image gets the result, and no compiler.
 FROM base AS compiled
