@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from tools.base.command_line import CommandLine, WithoutArguments, run_tool
 from tools.launch.running_servers import running_brokers
@@ -77,8 +78,24 @@ def send_signal(pids: Sequence[int]) -> int:
         print(f"SIGNAL={os.environ['SIGNAL']} is not the name of a signal", file=sys.stderr)
         return 1
     for pid in pids:
-        os.kill(pid, number)
+        try:
+            os.kill(pid, number)
+        except PermissionError:
+            print(
+                f"Cannot stop process {pid}: it belongs to {_owner(pid)}. Run this tool as that user", file=sys.stderr
+            )
+            return 1
     return 0
+
+
+def _owner(pid: int) -> str:
+    """Return the user of a process, by number if the user has no name; "another user" without /proc."""
+    try:
+        return f"user {Path(f'/proc/{pid}').owner()}"
+    except KeyError:
+        return f"user {Path(f'/proc/{pid}').stat().st_uid}"
+    except OSError:
+        return "another user"
 
 
 def _signal(name: str) -> signal.Signals | None:

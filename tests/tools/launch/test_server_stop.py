@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 
 import pytest
@@ -61,3 +62,14 @@ def test_invalid_signal_is_reported(
     outcome = run(server_stop.main)
     assert outcome == Outcome(1, "", f"SIGNAL={name} is not the name of a signal\n")
     assert sent == []
+
+
+def test_broker_of_another_user_is_one_line(run: RunTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    pid, me = os.getpid(), pwd.getpwuid(os.geteuid()).pw_name
+    monkeypatch.setattr(server_stop, "running_brokers", lambda: [RunningBroker(pid, 1)])
+    monkeypatch.setattr(os, "kill", refuse)
+    said = f"Cannot stop process {pid}: it belongs to user {me}. Run this tool as that user\n"
+    assert run(server_stop.main) == Outcome(1, "", said)
