@@ -63,6 +63,14 @@ def main(arguments: list[str]) -> int:
         progress.end()
         print(f"Could not prepare {root / '.venv'}: {error}", file=sys.stderr)
         return 1
+    except PermissionError as error:
+        progress.end()
+        print(
+            f"Could not prepare {root / '.venv'}: {error}. Run any tool of {root / 'bin'} once as the owner of the "
+            "folder, for example kafka-topics --version",
+            file=sys.stderr,
+        )
+        return 1
     except KeyboardInterrupt:
         progress.end()
         return 130

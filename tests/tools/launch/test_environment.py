@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.launch import environment
 from tools.launch.environment import _PIP_SETTLED, Progress, is_ready
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -98,3 +99,17 @@ def test_larger_lock_files_contain_the_smaller_ones() -> None:
         for name in ("requirements.lock", "requirements-spark.lock", "requirements-dev.lock")
     }
     assert pins["requirements.lock"] <= pins["requirements-spark.lock"] <= pins["requirements-dev.lock"]
+
+
+def test_clone_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(root: Path, lock_name: str, progress: Progress) -> None:
+        raise PermissionError(13, "Permission denied", str(root / ".venv"))
+
+    (tmp_path / "requirements.lock").touch()
+    monkeypatch.setattr(environment, "make", refuse)
+    assert environment.main([str(tmp_path), "requirements.lock"]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"Could not prepare {tmp_path / '.venv'}: [Errno 13] Permission denied")
+    assert said.endswith("once as the owner of the folder, for example kafka-topics --version")
