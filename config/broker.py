@@ -70,16 +70,17 @@ class BrokerConfig:
         resolved, errors = providers.resolve({**static, **overrides})
         settings, warnings = old_names.rename(resolved)
         errors += _unify_broker_id(settings)
+        warnings += filter(None, map(_warning, settings))
         try:
             config = cls(settings, {}, {})
         except ConfigErrors as failure:
             # Of the two names of the broker id, only the one that was set is wrong.
             copied = {rows.BROKER_ID.name, rows.NODE_ID.name} - resolved.keys()
-            raise ConfigErrors([*errors, *(one for one in failure.errors if one.key not in copied)]) from None
+            wrong = [*errors, *(one for one in failure.errors if one.key not in copied)]
+            raise ConfigErrors(wrong, warnings) from None
         if errors:
-            raise ConfigErrors(errors)
+            raise ConfigErrors(errors, warnings)
         config.warnings += warnings
-        config.warnings += filter(None, map(_warning, settings))
         if _has_ignored_log_dir(static, overrides):
             config.warnings.append(f"{rows.LOG_DIR.name} is ignored, because {rows.LOG_DIRS.name} is set")
         config.warnings += config.without_effect(settings)

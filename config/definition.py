@@ -5,7 +5,7 @@ DescribeConfigs, the documentation) iterates over these tables. Must not know an
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import isfinite
@@ -54,11 +54,12 @@ class UnknownTopicConfigError(ConfigError):
 
 
 class ConfigErrors(ValueError):  # noqa: N818 - the plural marks a collection of errors
-    """All errors in one set of settings, one per line."""
+    """All errors in one set of settings, one per line. `warnings` are about its other keys."""
 
-    def __init__(self, errors: list[ConfigError]) -> None:
+    def __init__(self, errors: list[ConfigError], warnings: Sequence[str] = ()) -> None:
         super().__init__("\n".join(str(error) for error in errors))
         self.errors = tuple(errors)
+        self.warnings = tuple(warnings)
 
 
 class ConfigType(IntEnum):

@@ -72,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             environment = read_environment(os.environ)
         config = _config(options, environment)
     except (OSError, ValueError) as error:
+        if options.is_check and isinstance(error, ConfigErrors):
+            _print_warnings(error.warnings)
         print(_load_failure(options, environment, error), file=sys.stderr)
         return 1
     if options.file is not None and (exposed := _exposed_secrets(Path(options.file))) is not None:
@@ -172,8 +174,7 @@ def _check(options: StartOptions, environment: ContainerEnvironment | None, conf
     from broker.setting_problems import setting_problems
 
     name = options.file or "the settings"
-    for warning in config.warnings:
-        print(f"WARN {warning}")
+    _print_warnings(config.warnings)
     places = _places(options, environment)
     problems = [with_place(problem, places) for problem in setting_problems(config)]
     for problem in problems:
@@ -181,6 +182,11 @@ def _check(options: StartOptions, environment: ContainerEnvironment | None, conf
     if not problems:
         print(f"{name}: no error")
     return 1 if problems else 0
+
+
+def _print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        print(f"WARN {warning}")
 
 
 def _run(config: BrokerConfig, environment: ContainerEnvironment | None, *, shows_settings: bool) -> int:

@@ -162,6 +162,9 @@ def parse(arguments: Sequence[str]) -> StartOptions:
     data = given["--data"][-1] if "--data" in given else None
     if file is not None and (port is not None or data is not None):
         raise UsageError("--port and --data are for a start without FILE, which has listeners and log.dirs")
+    for option, names in (("--port", NAMES_OF_BOUND), ("--data", {LOG_DIRS.name, LOG_DIR.name})):
+        if option in given and (both := names & overrides.keys()):
+            raise UsageError(f"{option} and --override {min(both)} are the same setting: give one of them")
     defaults = default_settings(port, data) if file is None else {}
     named = {LISTENERS.name: port, LOG_DIRS.name: data}
     overrides = {**{name: defaults[name] for name, value in named.items() if value is not None}, **overrides}

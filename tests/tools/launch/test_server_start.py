@@ -60,6 +60,33 @@ def test_invalid_options_are_usage_errors(run: RunTool, arguments: tuple[str, ..
     assert lines[1].startswith("usage: kafka-server-start")
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "override", "name"),
+    [
+        ("--port", "9192", "listeners=PLAINTEXT://localhost:9193", "listeners"),
+        ("--port", "9192", "port=9193", "port"),
+        ("--data", "mine", "log.dirs=other", "log.dirs"),
+        ("--data", "mine", "log.dir=other", "log.dir"),
+    ],
+)
+def test_option_and_override_of_one_setting_are_a_usage_error(
+    run: RunTool, option: str, value: str, override: str, name: str
+) -> None:
+    outcome = run(server_start.main, option, value, "--override", override)
+    assert outcome.status == 1
+    said = f"{option} and --override {name} are the same setting: give one of them"
+    assert outcome.stderr.splitlines()[0] == said
+
+
+def test_check_names_unknown_keys_also_beside_an_error(run: RunTool, tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text("broker.id=x\nlog.segment.byte=1\n")
+    outcome = run(server_start.main, "--check", str(settings))
+    assert outcome.status == 1
+    assert outcome.stdout.startswith("WARN Unknown key log.segment.byte is kept, but the broker does not read it")
+    assert outcome.stderr.startswith(f"{settings}:1: Invalid value x for configuration broker.id")
+
+
 def test_unreadable_file_is_reported(run: RunTool, tmp_path: Path) -> None:
     missing = tmp_path / "none.properties"
     assert run(server_start.main, str(missing)) == Outcome(1, "", f"Cannot read {missing}: No such file or directory\n")
