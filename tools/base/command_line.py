@@ -40,6 +40,10 @@ class UsageError(Exception):
     """An invalid command line. The text is one line that names the problem."""
 
 
+class InvalidSettingsError(UsageError):
+    """The command line is right, and a setting or a file that it names is not: the usage would not help."""
+
+
 class UnreachableError(Exception):
     """No broker accepts a connection. The text is one line that names the addresses and the reason."""
 
@@ -220,7 +224,8 @@ def run_tool(
             return main(line, line.parse(arguments))
         except UsageError as error:
             texts = [f"{error_prefix or ''}{error}\n"] if str(error) else []
-            texts += [line.format_help()] if error_prefix is None or not texts else []
+            shows_usage = error_prefix is None and not isinstance(error, InvalidSettingsError)
+            texts += [line.format_help()] if shows_usage or not texts else []
             # Scripts find the error first, as in Kafka's tools; on a screen the help must not push it away.
             for text in reversed(texts) if sys.stderr.isatty() else texts:
                 print(text, end="", file=sys.stderr)

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 
 from base import properties
-from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, UsageError, warn
+from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, InvalidSettingsError, warn
 from tools.client.admin_client import AdminClient
 from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_security import KNOWN_KEYS, client_security
@@ -59,11 +59,11 @@ def _settings(path: str | None) -> dict[str, str]:
     try:
         return properties.load(path)
     except (OSError, ValueError) as error:
-        raise UsageError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise InvalidSettingsError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _number(settings: dict[str, str], key: str, default: int) -> int:
     text = settings.get(key, str(default)).strip()
     if not text.isdecimal():
-        raise UsageError(f"Invalid value {text} for configuration {key}: Not a number of type INT")
+        raise InvalidSettingsError(f"Invalid value {text} for configuration {key}: Not a number of type INT")
     return int(text)

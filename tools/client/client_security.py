@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from base.jaas import JaasError, LoginModule, parse_entry
-from tools.base.command_line import UsageError
+from tools.base.command_line import InvalidSettingsError
 
 if TYPE_CHECKING:
     import ssl
@@ -76,7 +76,7 @@ class Security:
 
 
 def client_security(settings: Mapping[str, str]) -> Security:
-    """Raises UsageError."""
+    """Raises InvalidSettingsError."""
     protocol = security_protocol(settings)
     tls = _tls_context(settings) if protocol.endswith("SSL") else None
     if not protocol.startswith("SASL"):
@@ -86,10 +86,10 @@ def client_security(settings: Mapping[str, str]) -> Security:
 
 
 def security_protocol(settings: Mapping[str, str]) -> str:
-    """Return one of `PROTOCOLS`. Raises UsageError."""
+    """Return one of `PROTOCOLS`. Raises InvalidSettingsError."""
     protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
-        raise UsageError(
+        raise InvalidSettingsError(
             f"Invalid value {protocol} for configuration security.protocol: expected one of {', '.join(PROTOCOLS)}"
         )
     return protocol
@@ -101,11 +101,13 @@ def _login(mechanism: str, settings: Mapping[str, str]) -> Callable[[str], SaslC
 
     if mechanism not in MECHANISMS:
         known = ", ".join(MECHANISMS)
-        raise UsageError(f"Invalid value {mechanism} for configuration sasl.mechanism: expected one of {known}")
+        raise InvalidSettingsError(
+            f"Invalid value {mechanism} for configuration sasl.mechanism: expected one of {known}"
+        )
     try:
         return new_clients(mechanism, login_module(settings).options, *login_settings(settings))
     except InvalidLoginError as error:
-        raise UsageError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from error
+        raise InvalidSettingsError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from error
 
 
 def login_settings(settings: Mapping[str, str]) -> tuple[LoginSettings, Surroundings]:
@@ -122,11 +124,11 @@ def login_settings(settings: Mapping[str, str]) -> tuple[LoginSettings, Surround
 
 
 def login_module(settings: Mapping[str, str]) -> LoginModule:
-    """Return the one module of `sasl.jaas.config`. Raises UsageError."""
+    """Return the one module of `sasl.jaas.config`. Raises InvalidSettingsError."""
     try:
         return parse_entry(settings.get("sasl.jaas.config", ""))
     except JaasError as error:
-        raise UsageError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from None
+        raise InvalidSettingsError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from None
 
 
 def stores(settings: Mapping[str, str]) -> tuple[StoreSource, StoreSource]:
@@ -161,6 +163,6 @@ def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
             checks_host=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
         )
     except WeakIdentityError as error:
-        raise UsageError(f"the {key_store}: {error}") from error
+        raise InvalidSettingsError(f"the {key_store}: {error}") from error
     except (InvalidStoreError, TlsError) as error:
-        raise UsageError(str(error)) from error
+        raise InvalidSettingsError(str(error)) from error

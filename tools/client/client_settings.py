@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from base import properties
-from tools.base.command_line import UsageError, warn
+from tools.base.command_line import InvalidSettingsError, UsageError, warn
 from tools.client.library_security import TRANSLATED, library_security
 
 # fmt: off
@@ -91,7 +91,7 @@ def load_settings(path: str | None, assignments: Sequence[str]) -> dict[str, str
         try:
             settings = properties.load(path)
         except (OSError, ValueError) as error:
-            raise UsageError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+            raise InvalidSettingsError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     settings.update(parse_assignments(assignments))
     return _renamed(settings)
 
@@ -135,7 +135,9 @@ def library_settings(settings: Mapping[str, str], *, is_consumer: bool) -> dict[
             try:
                 result[name] = convert(value)
             except ValueError:
-                raise UsageError(f"Invalid value {value} for configuration {key}: Not a number of type LONG") from None
+                raise InvalidSettingsError(
+                    f"Invalid value {value} for configuration {key}: Not a number of type LONG"
+                ) from None
         elif key == "request.timeout.ms":
             result[request_timeout] = value
         elif key not in _WITHOUT_EFFECT and key not in TRANSLATED:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from base.jaas import is_true
-from tools.base.command_line import UsageError
+from tools.base.command_line import InvalidSettingsError
 from tools.client.client_security import login_module, login_settings, security_protocol, stores
 
 _OAUTHBEARER = "OAUTHBEARER"
@@ -41,7 +41,7 @@ TRANSLATED = frozenset(
 
 
 def library_security(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the library's settings for stores and logins. Raises UsageError."""
+    """Return the library's settings for stores and logins. Raises InvalidSettingsError."""
     tls = _stores(settings) if security_protocol(settings).endswith("SSL") else {}
     return {**tls, **(_login(settings) if "sasl.jaas.config" in settings else {})}
 
@@ -64,7 +64,7 @@ def _stores(settings: Mapping[str, str]) -> dict[str, str]:
             result["ssl.certificate.pem"] = as_pem(identity.chain)
             result["ssl.key.pem"] = identity.key.decode()
     except InvalidStoreError as error:
-        raise UsageError(str(error)) from error
+        raise InvalidSettingsError(str(error)) from error
     return result
 
 
@@ -73,7 +73,7 @@ def _login(settings: Mapping[str, str]) -> dict[str, Any]:
     if settings.get("sasl.mechanism", "").strip() == _OAUTHBEARER:
         return {"oauth_cb": _tokens(settings, options)}
     if is_true(options.get("tokenauth")):
-        raise UsageError(
+        raise InvalidSettingsError(
             "Invalid value [hidden] for configuration sasl.jaas.config: the client library of this tool does not log "
             "in by delegation tokens (tokenauth)"
         )
@@ -81,14 +81,14 @@ def _login(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _tokens(settings: Mapping[str, str], options: Mapping[str, str]) -> Callable[[str], tuple[Any, ...]]:
-    """Return what the library calls for each token. Raises UsageError."""
+    """Return what the library calls for each token. Raises InvalidSettingsError."""
     from broker.security.token_source import token_extensions
     from broker.settings.client_login import InvalidLoginError, new_token_source
 
     try:
         source = new_token_source(options, *login_settings(settings))
     except InvalidLoginError as error:
-        raise UsageError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from error
+        raise InvalidSettingsError(f"Invalid value [hidden] for configuration sasl.jaas.config: {error}") from error
 
     def next_token(config: str) -> tuple[Any, ...]:
         token = source.token()
