@@ -247,7 +247,7 @@ def _compile_hot_loops() -> None:
 
 
 def _start_host_checks(config: BrokerConfig) -> None:
-    """Log what this host misses, from a thread: counting the segments of a large broker takes a while.
+    """Log in one line what this host misses, from a thread: counting the segments of a large broker takes a while.
 
     A broker that only this machine reaches is a trial, whose host need not be tuned.
     """
@@ -257,8 +257,8 @@ def _start_host_checks(config: BrokerConfig) -> None:
     from tools.launch.host_checks import problems
 
     def warn() -> None:
-        for problem in problems(findings_of(config)):
-            host_logger.warning("host check: %s", problem)
+        if found := problems(findings_of(config)):
+            host_logger.warning("host check: %s (kafka-check prints all)", "; ".join(map(str, found)))
 
     Thread(target=warn, name="host-checks", daemon=True).start()
 
