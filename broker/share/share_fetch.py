@@ -169,9 +169,10 @@ class ShareFetchService:
         group, offset = self._shared.terms(shared.key.group_id), read.wanted.fetch_offset
         parts = list(_batches(read))
         if not parts:
-            # A whole batch would have been read, whatever its size: the cleaner has removed all up to the end.
-            end = read.last_stable_offset if group.read_committed else read.high_watermark
-            shared.deliveries.archive(offset, end - 1)
+            if not len(read.records):
+                # A whole batch would have been read, whatever its size: the cleaner has removed all up to the end.
+                end = read.last_stable_offset if group.read_committed else read.high_watermark
+                shared.deliveries.archive(offset, end - 1)
             return None
         batches, now_ms = [part.batch for part in parts], self._clock.monotonic_ms()
         acquired = shared.deliveries.acquire(session, offset, batches, count_max, group.limits, now_ms)
