@@ -55,9 +55,15 @@ class MovedPartition:
 
     @property
     def state(self) -> MetadataResponsePartition:
-        with self.admin() as client:
-            (topic,) = client.metadata([self._topic]).topics
-        return topic.partitions[0]
+        """The partition, as soon as a broker knows it: one that was just started may not yet."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            with self.admin() as client:
+                (topic,) = client.metadata([self._topic]).topics
+            if topic.partitions:
+                return topic.partitions[0]
+            assert time.monotonic() < deadline_s, f"nobody knows the partition: {topic}"
+            time.sleep(POLL_S)
 
     @property
     def controller(self) -> int:
