@@ -67,9 +67,13 @@ async def test_control_plane_with_another_protocol_stops_the_start(tmp_path: Pat
     assert "control.plane.listener.name" in await reason_not_to_start(config)
 
 
-@pytest.mark.parametrize("protocols", ["consumer", "classic,share"])
-async def test_unsupported_group_protocol_stops_the_start(tmp_path: Path, protocols: str) -> None:
-    reason = await reason_not_to_start(settings(tmp_path, group_coordinator_rebalance_protocols=protocols))
+@pytest.mark.parametrize(
+    ("protocols", "others"), [("consumer", {}), ("classic,share", {"zookeeper_connect": "127.0.0.1:1"})]
+)
+async def test_unsupported_group_protocol_stops_the_start(
+    tmp_path: Path, protocols: str, others: dict[str, str]
+) -> None:
+    reason = await reason_not_to_start(settings(tmp_path, group_coordinator_rebalance_protocols=protocols, **others))
     assert "group.coordinator.rebalance.protocols" in reason
 
 
