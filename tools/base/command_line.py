@@ -15,6 +15,7 @@ import re
 import signal
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from itertools import zip_longest
@@ -30,6 +31,7 @@ BOOTSTRAP_SERVER_ONLY = BOOTSTRAP_SERVER[:2]
 
 
 HELP_WIDTH = 100
+SIGNAL_CHECK_S = 0.5
 _OPTION_WIDTH = 40
 _DESCRIPTION_WIDTH = HELP_WIDTH - _OPTION_WIDTH - 1
 _INDENT = "  "
@@ -326,6 +328,16 @@ class StopRequest:
     def _restore(self) -> None:
         while self._previous:
             signal.signal(*self._previous.popitem())
+
+
+def wait_for_signal(stopped: threading.Event) -> None:
+    """Wait in the main thread until a handler of a signal sets `stopped`.
+
+    The kernel may give a signal to another thread. Its handler runs in the main thread, but does not end a wait without
+    a timeout there.
+    """
+    while not stopped.wait(SIGNAL_CHECK_S):
+        pass
 
 
 def warn(text: str) -> None:

@@ -24,7 +24,15 @@ from broker.metrics.metric import Kind, Metric, Sample
 from broker.metrics.prometheus import pieces
 from broker.metrics.registry import Registry
 from protocol.errors import KafkaError
-from tools.base.command_line import CommandLine, StopRequest, UnreachableError, UsageError, run_tool, warn
+from tools.base.command_line import (
+    CommandLine,
+    StopRequest,
+    UnreachableError,
+    UsageError,
+    run_tool,
+    wait_for_signal,
+    warn,
+)
 from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client
 from tools.client.client_settings import library_settings, load_settings
@@ -201,7 +209,7 @@ def _watch_all(
     ]
     for thread in threads:
         thread.start()
-    stopped.wait()
+    wait_for_signal(stopped)
     end_s = time.monotonic() + END_S
     for thread in threads:
         thread.join(max(end_s - time.monotonic(), 0))

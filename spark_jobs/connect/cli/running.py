@@ -26,7 +26,7 @@ from spark_jobs.connect.rest.app import RestApp
 from spark_jobs.connect.rest.server import RestServer, Sockets, advertised, listeners
 from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.settings import WorkerSettings
-from tools.base.command_line import CommandLine, StopRequest, UsageError, run_tool
+from tools.base.command_line import CommandLine, StopRequest, UsageError, run_tool, wait_for_signal
 from tools.client.admin_client import AdminClient
 from tools.client.bootstrap import parse_bootstrap
 from tools.client.client_security import client_security
@@ -131,7 +131,7 @@ def run_until_stopped(name: str, start: Callable[[], None], stop: Callable[[], N
             try:
                 start()
                 logger.info("%s started", name)
-                ended.wait()
+                wait_for_signal(ended)
             finally:
                 logger.info("%s stopping", name)
                 stop()

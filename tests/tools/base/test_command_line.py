@@ -3,13 +3,17 @@
 import argparse
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.tools.conftest import RunTool
 from tools.base.command_line import BOOTSTRAP_SERVER, CommandLine, StopRequest, UsageError, run_tool
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def line() -> CommandLine:
@@ -176,3 +180,21 @@ def test_stop_request_catches_the_first_signal_only() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_a_signal_that_another_thread_gets_ends_the_wait_of_the_main_thread() -> None:
+    """The signal is blocked in the main thread, as if the kernel had chosen the other one."""
+    program = """
+import os, signal, threading, time
+from tools.base.command_line import StopRequest, wait_for_signal
+stopped = threading.Event()
+with StopRequest(stopped.set):
+    thread = threading.Thread(target=lambda: (time.sleep(0.2), os.kill(os.getpid(), signal.SIGTERM)))
+    thread.start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    wait_for_signal(stopped)
+print("stopped")
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=30, cwd=ROOT,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
