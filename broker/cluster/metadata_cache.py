@@ -16,7 +16,7 @@ from uuid import UUID
 from base.dataclass import dataclass
 from base.pause import Pause
 from protocol.messages.update_metadata import UPDATE_OF_ALL, UpdateMetadataPartitionState, UpdateMetadataRequest
-from protocol.schema import Encoded
+from protocol.schema import ZERO_UUID, Encoded
 
 LEADER_OF_DELETED_TOPIC = -2
 NO_LEADER = -1
@@ -70,6 +70,11 @@ class MetadataCache:
         self.brokers: dict[int, BrokerNode] = {}
         self.topics: dict[str, TopicState] = {}
         self._names_by_id: dict[UUID, str] = {}
+
+    def id_of(self, topic: str) -> UUID:
+        """Return the id of a topic; zeros for one that does not exist, or has none."""
+        state = self.topics.get(topic)
+        return ZERO_UUID if state is None else state.topic_id
 
     def name_of(self, topic_id: UUID) -> str | None:
         """Return the name of the topic with this id, or None."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
-from uuid import UUID
 
 from base.pause import each, through
 from broker.cluster.metadata_cache import MetadataCache
@@ -24,7 +23,6 @@ from protocol.messages.alter_share_group_offsets import (
     PartitionResult,
     TopicResult,
 )
-from protocol.schema import ZERO_UUID
 
 API = Declaration(
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,
@@ -67,7 +65,7 @@ async def handle(
         responses=[
             TopicResult(
                 topic_name=topic.topic_name,
-                topic_id=_id_of(services, topic.topic_name),
+                topic_id=services.metadata_cache.id_of(topic.topic_name),
                 partitions=await each(topic.partitions, partial(_result, codes, topic.topic_name), pause),
             )
             async for topic in through(request.topics, pause)
@@ -78,8 +76,3 @@ async def handle(
 def _result(codes: Mapping[tuple[str, int], ErrorCode], name: str, wanted: AlteredPartition) -> PartitionResult:
     code = codes.get((name, wanted.partition_index), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return PartitionResult(partition_index=wanted.partition_index, error_code=code)
-
-
-def _id_of(services: Needs, name: str) -> UUID:
-    topic = services.metadata_cache.topics.get(name)
-    return ZERO_UUID if topic is None else topic.topic_id

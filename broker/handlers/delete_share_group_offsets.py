@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Protocol
-from uuid import UUID
 
 from base.pause import through
 from broker.cluster.metadata_cache import MetadataCache
@@ -20,7 +19,6 @@ from protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     TopicResult,
 )
-from protocol.schema import ZERO_UUID
 
 API = Declaration(
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
@@ -56,14 +54,9 @@ async def handle(
         responses=[
             TopicResult(
                 topic_name=topic.topic_name,
-                topic_id=_id_of(services, topic.topic_name),
+                topic_id=services.metadata_cache.id_of(topic.topic_name),
                 error_code=codes.get(topic.topic_name, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
             )
             async for topic in through(request.topics, pause)
         ]
     )
-
-
-def _id_of(services: Needs, name: str) -> UUID:
-    topic = services.metadata_cache.topics.get(name)
-    return ZERO_UUID if topic is None else topic.topic_id

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Protocol
-from uuid import UUID
 
 from base.pause import through
 from broker.cluster.metadata_cache import MetadataCache
@@ -23,7 +22,6 @@ from protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
     RequestedGroup,
 )
-from protocol.schema import ZERO_UUID
 
 API = Declaration(
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
@@ -75,7 +73,7 @@ async def _described(services: Needs, context: RequestContext, wanted: Requested
         may_see = services.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         if not may_see and wanted.topics is None:
             continue
-        topic = DescribedTopic(topic_name=name, topic_id=_id_of(services, name), partitions=[])
+        topic = DescribedTopic(topic_name=name, topic_id=services.metadata_cache.id_of(name), partitions=[])
         async for number in through(numbers, pause):
             if not may_see:
                 described = DescribedPartition(partition_index=number, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -87,8 +85,3 @@ async def _described(services: Needs, context: RequestContext, wanted: Requested
             topic.partitions.append(described)
         topics.append(topic)
     return DescribedGroup(group_id=group_id, topics=topics)
-
-
-def _id_of(services: Needs, name: str) -> UUID:
-    topic = services.metadata_cache.topics.get(name)
-    return ZERO_UUID if topic is None else topic.topic_id
