@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from base.clock import Clock
+from broker.loop.driver import Running
 from broker.loop.timer import Timer, TimerHandle
 
 T = TypeVar("T")
@@ -38,6 +39,11 @@ async def sleep(timer: Timer, clock: Clock, milliseconds: int) -> None:
         handle.cancel()
 
 
+async def rest_of(running: Running[T]) -> T:
+    """Wait for what sliced work returns."""
+    return await running
+
+
 class BackgroundTasks:
     """Futures whose failure is logged, as no request awaits them."""
 
@@ -51,6 +57,11 @@ class BackgroundTasks:
         task = asyncio.get_running_loop().create_task(work)
         self.watch(task)
         return task
+
+    def go_on(self, work: T | Running[T]) -> None:
+        """Let sliced work that was started go on, if it is not over."""
+        if isinstance(work, Running):
+            self.start(rest_of(work))
 
     async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of a coroutine that is finished even if the caller is cancelled."""

@@ -21,7 +21,6 @@ from broker.groups.machine.group import Group
 from broker.groups.partition import CoordinatedGroup
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
-from broker.loop.driver import Running
 from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
 from protocol.errors import ErrorCode, KafkaError
@@ -93,9 +92,7 @@ class ConsumerProtocol:
         if isinstance(machine, ConsumerGroup) and machine.is_classic and self._settings.migration in DOWNGRADES:
             self._downgrade(group, machine)
         elif machine.is_waited_for and machine not in self._computing and machine.is_refresh_due(self._topics()):
-            running = self._sliced_work.start(self._refresh(group, machine))
-            if isinstance(running, Running):
-                self._tasks.start(_rest_of(running))
+            self._tasks.go_on(self._sliced_work.start(self._refresh(group, machine)))
 
     def _downgrade(self, group: CoordinatedGroup, machine: ConsumerGroup) -> None:
         classic, value = downgraded(machine, self._settings.group, self._runner.moment())
@@ -121,7 +118,3 @@ class ConsumerProtocol:
             machine.refreshed(self._runner.moment(), failure)
             if self._runner.settle(group, "targets computed") or failure is not None:
                 return
-
-
-async def _rest_of(running: Running[None]) -> None:
-    await running

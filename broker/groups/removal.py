@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from base.clock import Clock
 from base.topic_partition import TopicPartition
-from broker.coordination.background import BackgroundTasks, PeriodicTask, Unfinished
+from broker.coordination.background import BackgroundTasks, PeriodicTask, Unfinished, rest_of
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.machine.records import offset_key
 from broker.groups.machine.subscription import CONSUMER_PROTOCOL_TYPE
@@ -124,9 +124,7 @@ class Removal:
                     inspected = 0
                     await pause()
 
-        running = self._sliced_work.start(delete())
-        if isinstance(running, Running):
-            self._tasks.start(_rest_of(running))
+        self._tasks.go_on(self._sliced_work.start(delete()))
 
     async def expire_offsets(self) -> None:
         """Remove expired offsets, and groups that have neither members nor offsets left."""
@@ -196,11 +194,7 @@ class Removal:
     async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work that has to be finished once it was begun, even if the client disconnects."""
         running = self._sliced_work.start(work)
-        return await self._tasks.run_to_end(_rest_of(running)) if isinstance(running, Running) else running
-
-
-async def _rest_of(running: Running[T]) -> T:
-    return await running
+        return await self._tasks.run_to_end(rest_of(running)) if isinstance(running, Running) else running
 
 
 def _pieces(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:

@@ -177,3 +177,10 @@ class Promise(Generic[T]):
         callback(self)
         if self._error is not None:
             self._error = without_frames(self._error)
+
+
+def resolved(value: T) -> Promise[T]:
+    """Return a promise that has a result."""
+    promise: Promise[T] = Promise()
+    promise.set_result(value)
+    return promise

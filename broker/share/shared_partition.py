@@ -15,8 +15,7 @@ from uuid import UUID
 from base.clock import Clock
 from base.pause import InThread, through
 from broker.coordination.background import BackgroundTasks, Unfinished
-from broker.loop.driver import Running
-from broker.loop.promise import Promise
+from broker.loop.promise import Promise, resolved
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer, TimerHandle
 from broker.replica.manager import ReplicaManager
@@ -132,9 +131,7 @@ class SharedPartitions:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         change = shared.deliveries.acknowledge(owner, given, self.terms(shared.key.group_id).limits)
         if not change.batches and change.start_offset == change.before[0]:
-            done: Promise[None] = Promise()
-            done.set_result(None)
-            return done
+            return resolved(None)
         stored = self._store(shared, change)
         self._changed(shared)
         return stored
@@ -148,9 +145,7 @@ class SharedPartitions:
                 if shared is not None and shared.is_current:
                     self._apply(shared, shared.deliveries.release(owner, self.terms(key.group_id).limits))
 
-        running = self._sliced_work.start(release())
-        if isinstance(running, Running):
-            self._tasks.start(_rest_of(running))
+        self._tasks.go_on(self._sliced_work.start(release()))
 
     def arm(self, shared: SharedPartition) -> None:
         """Wake up when the first lock expires. A timer that has become too early is kept."""
@@ -255,7 +250,3 @@ class SharedPartitions:
             lambda: log.lookups.offset_for_timestamp(max(since_ms, 0), upper_bound_offset=end_offset)
         )
         return end_offset if found is None else found.offset
-
-
-async def _rest_of(running: Running[None]) -> None:
-    await running

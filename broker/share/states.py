@@ -20,7 +20,7 @@ from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import APPEND_ERRORS, CoordinatorLog, when_appended
 from broker.coordination.led_partitions import LedPartition, LedPartitions
 from broker.coordination.replay import replay
-from broker.loop.promise import Promise
+from broker.loop.promise import Promise, resolved
 from broker.share.loading import ReplayedStates
 from broker.share.machine.deliveries import StateBatch
 from broker.share.machine.records import ShareKey, snapshot_key, snapshot_value
@@ -83,7 +83,7 @@ class ShareStates:
         partition = self._partition(key)
         before = partition.states.get(key)
         if before is not None and before.state_epoch >= state_epoch:
-            return _done()
+            return resolved(None)
         now_ms = self._clock.now_ms()
         snapshot_epoch = 0 if before is None else _next_epoch(before)
         state = ShareState(state_epoch, start_offset, (), 0, snapshot_epoch, now_ms)
@@ -114,7 +114,7 @@ class ShareStates:
         """Forget a state; one that does not exist is none."""
         partition = self._partition(key)
         if key not in partition.states:
-            return _done()
+            return resolved(None)
         return self._store(partition, key, None)
 
     def _partition(self, key: ShareKey) -> StatePartition:
@@ -132,7 +132,7 @@ class ShareStates:
         _put(partition.states, key, state)
         if awaited is None:
             _put(partition.stored, key, state)
-            return _done()
+            return resolved(None)
         replicated: Promise[None] = Promise()
 
         def finish(error: ErrorCode) -> None:
@@ -172,12 +172,6 @@ class ShareStates:
 def text_of(key: ShareKey) -> str:
     """Return the text by which Kafka names a state, and finds its partition."""
     return f"{key.group_id}:{id_text(key.topic_id)}:{key.partition}"
-
-
-def _done() -> Awaitable[None]:
-    done: Promise[None] = Promise()
-    done.set_result(None)
-    return done
 
 
 def _next_epoch(state: ShareState) -> int:
