@@ -20,7 +20,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import leader_hints
 from broker.handlers.cluster_action import is_listener_of_brokers
 from broker.handlers.declaration import Declaration, Elements, Permissions
-from broker.handlers.leader_hints import leader_hint
+from broker.handlers.leader_hints import LEADER_ERRORS, leader_hint
 from broker.handlers.metric_names import FETCH_CONSUMER, FETCH_FOLLOWER
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
@@ -61,7 +61,6 @@ FIRST_VERSION_WITH_SESSIONS = first_version(FetchRequest, "session_id")
 FIRST_VERSION_WITH_TOPIC_IDS = first_version(FetchableTopicResponse, "topic_id")
 FIRST_VERSION_WITH_FOLLOWERS = first_version(FetchRequest, "rack_id")
 FIRST_VERSION_WITH_LEADERS = first_version(FetchResponse, "node_endpoints")
-LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 SCANNED = ScannedFetch
 

@@ -9,6 +9,10 @@ from typing import NamedTuple, Protocol
 
 from broker.cluster.metadata_cache import BrokerNode, MetadataCache
 from broker.replica.manager import ReplicaManager
+from protocol.errors import ErrorCode
+
+LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""The errors that a hint accompanies."""
 
 
 class Needs(Protocol):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from base.pause import Pause, through
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import leader_hints
-from broker.handlers.leader_hints import LeaderHint, leader_hint
+from broker.handlers.leader_hints import LEADER_ERRORS, LeaderHint, leader_hint
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.network.channel import Channel
@@ -27,10 +27,6 @@ from broker.share.parts import ShareParts
 from broker.share.shared_partition import SharedPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
-
-LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-
-T = TypeVar("T")
 
 
 class Needs(leader_hints.Needs, Protocol):

@@ -169,10 +169,6 @@ class Deliveries:
                 return run.first
         return self.end_offset if self.in_flight_count < limits.in_flight_max else None
 
-    def last_readable_offset(self, limits: DeliveryLimits) -> int:
-        """Return the last offset that may be in flight."""
-        return max(self.end_offset, self.start_offset + limits.in_flight_max) - 1
-
     # Events
 
     def acquire(
