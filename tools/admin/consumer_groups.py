@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from tools.admin.group_deletions import delete_group, print_deletions
-from tools.admin.group_descriptions import DEAD, EMPTY, describe_group, print_members, print_offsets, print_states
-from tools.admin.offset_resets import SCENARIOS, Offsets, commit_offsets, named_partitions, new_offsets
+from tools.admin.group_actions.deletions import delete_group, print_deletions
+from tools.admin.group_actions.descriptions import (
+    DEAD,
+    EMPTY,
+    describe_group,
+    print_members,
+    print_offsets,
+    print_states,
+)
+from tools.admin.group_actions.offset_resets import SCENARIOS, Offsets, commit_offsets, named_partitions, new_offsets
 from tools.base.command_line import CommandLine, UsageError, is_given, parse_words, run_tool
 from tools.base.group_tables import DELETED_OFFSETS, NEW_OFFSETS, listed_columns, table
 from tools.base.java_names import exception_class, exception_text

@@ -10,10 +10,9 @@ from typing import Final
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_groups import ListedGroup
-from tools.admin.group_deletions import delete_group, print_deletions
-from tools.admin.groups import SHARE, all_groups
-from tools.admin.offset_resets import Offsets, named_partitions, scenario_offsets
-from tools.admin.share_group_descriptions import (
+from tools.admin.group_actions.deletions import delete_group, print_deletions
+from tools.admin.group_actions.offset_resets import Offsets, named_partitions, scenario_offsets
+from tools.admin.group_actions.share_descriptions import (
     DEAD,
     EMPTY,
     describe_group,
@@ -22,7 +21,8 @@ from tools.admin.share_group_descriptions import (
     print_states,
     start_offsets,
 )
-from tools.admin.share_group_offsets import alter_offsets, delete_offsets
+from tools.admin.group_actions.share_offsets import alter_offsets, delete_offsets
+from tools.admin.groups import SHARE, all_groups
 from tools.base.command_line import (
     BOOTSTRAP_SERVER_ONLY,
     CommandLine,

@@ -16,8 +16,15 @@ from typing import Final
 from base.topic_partition import TopicPartition
 from protocol.errors import KafkaError
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from tools.admin.group_descriptions import ConsumerGroup, describe_group
-from tools.admin.offset_resets import Offsets, clamped, commit_offsets, existing_offsets, read_offsets, scenario_offsets
+from tools.admin.group_actions.descriptions import ConsumerGroup, describe_group
+from tools.admin.group_actions.offset_resets import (
+    Offsets,
+    clamped,
+    commit_offsets,
+    existing_offsets,
+    read_offsets,
+    scenario_offsets,
+)
 from tools.admin.topics import delete_topics
 from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.base.java_names import exception_text

@@ -10,8 +10,8 @@ from typing import Final
 
 from controller.paths import Undecodable
 from protocol.errors import KafkaError
-from tools.admin.group_descriptions import committed_offsets
-from tools.admin.offset_resets import named_partitions
+from tools.admin.group_actions.descriptions import committed_offsets
+from tools.admin.group_actions.offset_resets import named_partitions
 from tools.client.admin_client import LATEST, AdminClient
 from tools.zookeeper import zookeeper_offsets
 from tools.zookeeper.znode_trees import Tree, TreeError

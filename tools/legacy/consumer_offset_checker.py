@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from base.topic_partition import TopicPartition
 from controller.paths import Undecodable
 from protocol.errors import KafkaError
-from tools.admin.group_descriptions import committed_offsets, describe_group
+from tools.admin.group_actions.descriptions import committed_offsets, describe_group
 from tools.base.command_line import CommandLine, UsageError, run_tool, warn
 from tools.client.admin_client import LATEST, AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client

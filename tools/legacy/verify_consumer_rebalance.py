@@ -9,8 +9,8 @@ from contextlib import closing
 
 from base.topic_partition import TopicPartition
 from protocol.errors import KafkaError
-from tools.admin.group_descriptions import describe_group
-from tools.admin.offset_resets import named_partitions
+from tools.admin.group_actions.descriptions import describe_group
+from tools.admin.group_actions.offset_resets import named_partitions
 from tools.base.command_line import CommandLine, run_tool
 from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client

@@ -15,8 +15,8 @@ from base import properties
 from controller.paths import Undecodable, consumer_offset_path
 from protocol.errors import KafkaError
 from tools.admin.consumer_groups import listed_groups
-from tools.admin.group_descriptions import committed_offsets
-from tools.admin.offset_resets import named_partitions
+from tools.admin.group_actions.descriptions import committed_offsets
+from tools.admin.group_actions.offset_resets import named_partitions
 from tools.base.command_line import CommandLine, UsageError, run_tool
 from tools.client.admin_client import EARLIEST, LATEST, CallTimedOut
 from tools.client.admin_options import add_admin_options, admin_client

@@ -27,7 +27,7 @@ from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataResponse
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.records.age import age_ms
-from tools.admin.group_descriptions import committed_offsets_request, read_offsets
+from tools.admin.group_actions.descriptions import committed_offsets_request, read_offsets
 from tools.client.admin_client import EARLIEST, LATEST, AdminClient, raise_for
 from tools.monitoring.lag_commits import OFFSETS_TOPIC, CommitFollower, Commits
 from tools.monitoring.lag_first_unread import NOTHING_WAITS, FirstUnread, Source, Unread

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tools.admin.offset_resets import parse_datetime, parse_duration
+from tools.admin.group_actions.offset_resets import parse_datetime, parse_duration
 from tools.base.command_line import UsageError
 
 

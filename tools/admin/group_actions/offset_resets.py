@@ -22,7 +22,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from tools.admin.group_descriptions import NO_OFFSET, committed_offsets
+from tools.admin.group_actions.descriptions import NO_OFFSET, committed_offsets
 from tools.base.command_line import UsageError
 from tools.client.admin_client import EARLIEST, LATEST, AdminClient, raise_for
 

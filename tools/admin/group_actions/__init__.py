@@ -1,0 +1,1 @@
+"""What the tools of groups do: describe, delete, and reset offsets. The commands themselves are one folder up."""
