@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from broker.groups.machine.consumer.records import StoredPartitions
+from broker.groups.machine.consumer.stored_partitions import StoredPartitions
 
 Partitions = Mapping[UUID, frozenset[int]]
 """No topic is listed without a partition."""

@@ -12,6 +12,7 @@ each member is to have (target) and what it has (current).
 from struct import Struct as Layout
 from typing import Final, NamedTuple
 
+from broker.groups.machine.consumer.stored_partitions import StoredPartitions
 from broker.groups.machine.share.records import SHARE_LAYOUTS, ShareKey, ShareValue
 from protocol.codec import decode, encoder
 from protocol.errors import Malformed
@@ -108,12 +109,6 @@ class TargetEpochValue:
 class TargetKey:
     group_id: string
     member_id: string
-
-
-@struct
-class StoredPartitions:
-    topic_id: uuid
-    partitions: list[int32]
 
 
 @stored(versions=range(1), flexible=0)

@@ -10,6 +10,7 @@ no regular expressions, no instance ids, nothing to give up. Topics are looked u
 
 from typing import Final
 
+from broker.groups.machine.consumer.stored_partitions import StoredPartitions
 from protocol.schema import int8, int32, int64, stored, string, struct, uuid
 
 
@@ -54,15 +55,9 @@ class ShareTargetKey:
     member_id: string
 
 
-@struct
-class SharedPartitions:
-    topic_id: uuid
-    partitions: list[int32]
-
-
 @stored(versions=range(1), flexible=0)
 class ShareTargetValue:
-    topic_partitions: list[SharedPartitions]
+    topic_partitions: list[StoredPartitions]
 
 
 @stored(versions=range(14, 15), flexible=None)
@@ -76,7 +71,7 @@ class ShareCurrentValue:
     member_epoch: int32
     previous_member_epoch: int32
     state: int8
-    assigned_partitions: list[SharedPartitions]
+    assigned_partitions: list[StoredPartitions]
 
 
 @stored(versions=range(15, 16), flexible=None)

@@ -14,7 +14,6 @@ from broker.groups.machine.consumer.records import (
     GroupEpochKey,
     GroupEpochValue,
     Key,
-    StoredPartitions,
     SubscriptionKey,
     SubscriptionValue,
     TargetEpochKey,
@@ -26,7 +25,6 @@ from broker.groups.machine.consumer.records import (
 from broker.groups.machine.share.records import (
     ShareCurrentKey,
     ShareCurrentValue,
-    SharedPartitions,
     ShareEpochKey,
     ShareEpochValue,
     ShareStatesKey,
@@ -80,13 +78,13 @@ def _value_to_stored(value: Value) -> Value:
         case TargetEpochValue():
             return ShareTargetEpochValue(assignment_epoch=value.assignment_epoch)
         case TargetValue():
-            return ShareTargetValue(topic_partitions=_shared(value.topic_partitions))
+            return ShareTargetValue(topic_partitions=value.topic_partitions)
         case CurrentValue():
             return ShareCurrentValue(
                 member_epoch=value.member_epoch,
                 previous_member_epoch=value.previous_member_epoch,
                 state=value.state,
-                assigned_partitions=_shared(value.assigned_partitions),
+                assigned_partitions=value.assigned_partitions,
             )
     return value
 
@@ -128,21 +126,13 @@ def _value_from_stored(value: Value) -> Value:
         case ShareTargetEpochValue():
             return TargetEpochValue(assignment_epoch=value.assignment_epoch)
         case ShareTargetValue():
-            return TargetValue(topic_partitions=_owned(value.topic_partitions))
+            return TargetValue(topic_partitions=value.topic_partitions)
         case ShareCurrentValue():
             return CurrentValue(
                 member_epoch=value.member_epoch,
                 previous_member_epoch=value.previous_member_epoch,
                 state=value.state,
-                assigned_partitions=_owned(value.assigned_partitions),
+                assigned_partitions=value.assigned_partitions,
                 partitions_pending_revocation=[],
             )
     return value
-
-
-def _shared(partitions: Iterable[StoredPartitions]) -> list[SharedPartitions]:
-    return [SharedPartitions(topic_id=each.topic_id, partitions=each.partitions) for each in partitions]
-
-
-def _owned(partitions: Iterable[SharedPartitions]) -> list[StoredPartitions]:
-    return [StoredPartitions(topic_id=each.topic_id, partitions=each.partitions) for each in partitions]
