@@ -37,7 +37,7 @@ from broker.transactions.assembly import Transactions, coordinate_transactions
 from broker.transactions.markers import Marker
 from config import broker_properties as properties
 from config.broker import BrokerConfig
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
 from protocol.api import Api
 from protocol.ids import random_id
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from broker.groups.machine.consumer.assignors import Assignor
     from broker.replica.near_reads import NearReads
     from broker.share.parts import ShareParts
-    from controller.leader_states import LeaderStates
+    from controller.tree.leader_states import LeaderStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _leader_states(on: Foundation) -> LeaderStates | None:
     """Return what writes the states of partitions that this broker leads; None if the controller does it."""
     if on.config.inter_broker_protocol.alter_partition is not None:
         return None
-    from controller.leader_states import LeaderStates  # only older protocols need it
+    from controller.tree.leader_states import LeaderStates  # only older protocols need it
 
     return LeaderStates(on.broker_id, on.store, on.clock)
 
@@ -230,7 +230,7 @@ def _leader_states(on: Foundation) -> LeaderStates | None:
 def _allocate_producer_ids(on: Foundation, control: ClusterControl) -> Callable[[], Awaitable[range]]:
     if on.config.inter_broker_protocol.allocate_producer_ids is not None:
         return control.link.allocate_producer_ids
-    from controller.producer_id_blocks import reserve_own_block  # only older protocols need it
+    from controller.tree.producer_id_blocks import reserve_own_block  # only older protocols need it
 
     return partial(reserve_own_block, on.store, on.broker_id)
 

@@ -19,7 +19,7 @@ from broker.network.descriptors import open_count, soft_limit
 from broker.network.network import Network
 from broker.network.os_network import OsNetwork
 from broker.replica.log_cleaner import Worker, WorkerProcess
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
 from storage.disk.dirty_pages import DirtyPages
 from storage.disk.files import Files, OsFiles
 

@@ -17,7 +17,7 @@ from broker.loop.cpu_pool import CpuPool
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer
 from config.broker import BrokerConfig
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
 from storage.manager.log_manager import LogManager
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from broker.security.remote_keys import RemoteKeys
-    from controller.leader_states import LeaderStates
+    from controller.tree.leader_states import LeaderStates
 
 T = TypeVar("T")
 

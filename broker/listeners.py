@@ -23,7 +23,7 @@ from broker.settings.principal_builder import principal_builder
 from broker.settings.security_sources import TLS_PROTOCOLS, InvalidSecurityError, Sources
 from config.broker import BrokerConfig
 from config.listeners import Listener
-from controller.model import Broker, Endpoint
+from controller.machine.model import Broker, Endpoint
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import logging
 from broker.foundation import Foundation
 from broker.replica.assigned_replicas import AssignedReplicas
 from broker.replica.manager import ReplicaManager
-from controller.registration import announce_lost_log_dir
-from controller.state_store import StoreError, StoreUnavailable
+from controller.store.state_store import StoreError, StoreUnavailable
+from controller.tree.registration import announce_lost_log_dir
 from storage.log.log import Log
 from storage.manager.log_observers import LogObserver
 

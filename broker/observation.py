@@ -27,7 +27,7 @@ from broker.settings.reporters import new_reporters
 from config import broker_properties as properties
 from config.addresses import HostAndPort
 from config.broker import BrokerConfig
-from controller.session_events import CLOSED, SessionEvents
+from controller.store.session_events import CLOSED, SessionEvents
 from storage.manager.log_observers import LogObserver
 
 if TYPE_CHECKING:

@@ -74,18 +74,18 @@ from broker.stores import OpenedStore, claim_directories, open_acl_store, open_m
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.topic_properties import UNCLEAN_LEADER_ELECTION_ENABLE
-from controller import paths
 from controller.embedded.sqlite_store import METADATA_FILE
-from controller.entity_configs import ConfigChangeListener
-from controller.membership import Membership
-from controller.model import Broker
-from controller.paths import ConfigEntity, Undecodable
-from controller.registration import (
+from controller.machine.model import Broker
+from controller.store.state_store import StateStore, StoreError, StoreUnavailable
+from controller.tree import paths
+from controller.tree.entity_configs import ConfigChangeListener
+from controller.tree.membership import Membership
+from controller.tree.paths import ConfigEntity, Undecodable
+from controller.tree.registration import (
     NO_JMX_PORT,
     BrokerRegistration,
     IdentityError,
 )
-from controller.state_store import StateStore, StoreError, StoreUnavailable
 from protocol.errors import KafkaError
 from storage.cleaning.log_cleaning import CleanerSettings
 from storage.directories.log_directory import DirectoryLockedError, ForeignDirectoryError

@@ -18,9 +18,9 @@ from broker.environment import Environment
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.embedded.sqlite_store import SqliteStore
-from controller.registration import check_cluster_id, choose_broker_id, ensure_cluster_id
-from controller.session_events import SessionEvents
-from controller.state_store import StateStore
+from controller.store.session_events import SessionEvents
+from controller.store.state_store import StateStore
+from controller.tree.registration import check_cluster_id, choose_broker_id, ensure_cluster_id
 from storage.directories.log_directory import LogDirectory
 from storage.disk.meta_properties import MetaProperties
 from storage.manager.log_manager import LogManager

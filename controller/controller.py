@@ -19,13 +19,16 @@ from base.clock import Clock
 from base.dataclass import dataclass
 from base.pause import Pause
 from base.topic_partition import TopicPartition
+from controller.active.broker_channels import BrokerChannels
 from controller.active.controller import ActiveController
+from controller.active.fenced_store import ControllerMoved, FencedStore
+from controller.active.sender import Sender
 from controller.active.term import Term
-from controller.broker_channels import BrokerChannels
-from controller.context import ControllerContext
+from controller.active.transitions import Transitions
 from controller.election_node import NO_CONTROLLER, ControllerNode, Won
 from controller.event_queue import EventQueue
-from controller.events import (
+from controller.machine.context import ControllerContext
+from controller.machine.events import (
     AllocateProducerIds,
     AlterPartition,
     AlterReassignments,
@@ -44,15 +47,12 @@ from controller.events import (
     UncleanElectionEnabled,
     UpdateFeatures,
 )
-from controller.fenced_store import ControllerMoved, FencedStore
-from controller.model import ApiError, FeatureChange, ReplicaAssignment
-from controller.paths import Undecodable
-from controller.sender import Sender
-from controller.settings import ControllerSettings, ControllerStatistics
-from controller.state_store import SessionExpired as StoreSessionExpired
-from controller.state_store import StateStore, StoreUnavailable, WatchEvent
-from controller.topic_creation import TopicResult
-from controller.transitions import Transitions
+from controller.machine.model import ApiError, FeatureChange, ReplicaAssignment
+from controller.machine.settings import ControllerSettings, ControllerStatistics
+from controller.machine.topic_creation import TopicResult
+from controller.store.state_store import SessionExpired as StoreSessionExpired
+from controller.store.state_store import StateStore, StoreUnavailable, WatchEvent
+from controller.tree.paths import Undecodable
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.create_partitions import CreatePartitionsTopic

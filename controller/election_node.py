@@ -11,8 +11,7 @@ from contextlib import suppress
 
 from base.clock import Clock
 from base.dataclass import dataclass
-from controller import paths
-from controller.state_store import (
+from controller.store.state_store import (
     BadVersion,
     Check,
     Create,
@@ -25,6 +24,7 @@ from controller.state_store import (
     StoreError,
     Watch,
 )
+from controller.tree import paths
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 

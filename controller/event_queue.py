@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from base.clock import Clock
 from base.dataclass import dataclass
-from controller.events import Event
-from controller.settings import ControllerStatistics, EventTimes, RecentEvent
+from controller.machine.events import Event
+from controller.machine.settings import ControllerStatistics, EventTimes, RecentEvent
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 STOP_TIMEOUT_SECONDS = 5.0

@@ -20,7 +20,7 @@ STATES = {
     "broker/network/connection.py: Connection": "`idle_sweeps`, a count of the listener for each connection",
     "broker/replica/topic_metrics.py: TopicMetrics": "counters of the request path, where a call costs more than they",
     "config/definition.py: UnknownTopicConfigError": "`args` of exceptions and log records, of the standard library",
-    "controller/context.py: ControllerContext": "the cluster as the controller knows it, which its subjects change",
+    "controller/machine/context.py: ControllerContext": "the cluster as the controller sees it; its subjects change it",
     "protocol/source.py: Source": "generated code, to which the parts of the compiler write",
     "storage/log/log_state.py: LogState": "what the parts of one log share",
     "storage/producers/producer_state.py: ProducerEntry": "what a snapshot restores",

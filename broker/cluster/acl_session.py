@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from controller.state_store import StateStore, StoreError, StoreUnavailable
+from controller.store.state_store import StateStore, StoreError, StoreUnavailable
 
 logger = logging.getLogger("kafka.security.authorizer.AclAuthorizer")
 

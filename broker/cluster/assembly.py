@@ -23,9 +23,9 @@ from broker.replica.manager import ReplicaManager
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.controller import Controller
-from controller.entity_configs import overrides_of_topics
-from controller.settings import ControllerSettings
-from controller.topic_nodes import TopicNodes, read_partition_counts
+from controller.machine.settings import ControllerSettings
+from controller.tree.entity_configs import overrides_of_topics
+from controller.tree.topic_nodes import TopicNodes, read_partition_counts
 
 
 @dataclass(frozen=True, slots=True)

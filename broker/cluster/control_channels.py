@@ -26,9 +26,9 @@ from broker.loop.in_order import InOrder
 from broker.network.outgoing import Pauses, Peer, PeerUnavailable
 from config.addresses import HostAndPort
 from config.inter_broker import InterBrokerProtocol
-from controller.broker_channels import ControlRequest, ControlResponse
-from controller.model import Broker
-from controller.settings import EventTimes
+from controller.active.broker_channels import ControlRequest, ControlResponse
+from controller.machine.model import Broker
+from controller.machine.settings import EventTimes
 
 logger = logging.getLogger("kafka.controller.RequestSendThread")
 

@@ -27,9 +27,9 @@ from broker.loop.slices import SlicedWork
 from broker.loop.subscribers import Subscribers
 from broker.replica.assigned_replicas import AssignedReplicas
 from broker.replica.manager import ReplicaManager
-from controller.broker_channels import ControlRequest, ControlResponse
-from controller.sender import shown_state
-from controller.topic_creation import NAME_LENGTH_MAX, topic_name_problem
+from controller.active.broker_channels import ControlRequest, ControlResponse
+from controller.active.sender import shown_state
+from controller.machine.topic_creation import NAME_LENGTH_MAX, topic_name_problem
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,

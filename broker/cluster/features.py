@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.features import FEATURES, NO_FEATURES
-from controller import paths
-from controller.state_store import NoNode, StateStore, StoreUnavailable, WatchEvent
+from controller.store.state_store import NoNode, StateStore, StoreUnavailable, WatchEvent
+from controller.tree import paths
 
 logger = logging.getLogger("kafka.server.BrokerFeatures")
 

@@ -18,12 +18,12 @@ from typing import Final
 from base.clock import Clock
 from base.topic_partition import TopicPartition
 from config.broker_properties import LOG_DIRS_ACCEPT_CHANGED
-from controller import log_dir_record, paths
 from controller.embedded.sqlite_file import SqliteError
 from controller.embedded.sqlite_store import METADATA_FILE, STORE_FILES, SqliteStore
 from controller.embedded.store_copies import FoundCopy
-from controller.log_dir_record import FoundDirectory
-from controller.state_store import NoNode, StateStore
+from controller.store.state_store import NoNode, StateStore
+from controller.tree import log_dir_record, paths
+from controller.tree.log_dir_record import FoundDirectory
 from storage.directories.log_directory import LogDirectory
 from storage.disk.files import Files
 from storage.manager.log_manager import LogManager

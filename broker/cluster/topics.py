@@ -28,10 +28,10 @@ from broker.loop.timer import Timer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from controller.controller import Controller
-from controller.events import ElectionType
-from controller.model import ApiError
-from controller.topic_creation import TopicResult, topic_name_problem
-from controller.topic_nodes import TopicNodes
+from controller.machine.events import ElectionType
+from controller.machine.model import ApiError
+from controller.machine.topic_creation import TopicResult, topic_name_problem
+from controller.tree.topic_nodes import TopicNodes
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig

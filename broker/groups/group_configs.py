@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from config.broker import BrokerConfig
 from config.definition import ConfigError, Property
-from controller.paths import GROUPS_TYPE
+from controller.tree.paths import GROUPS_TYPE
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ Owns: the path of such an offset, and which group ids are rejected. Must not kno
 
 from __future__ import annotations
 
-from controller import paths
-from controller.state_store import NodeExists, NoNode, StateStore, StoreError, StoreUnavailable
+from controller.store.state_store import NodeExists, NoNode, StateStore, StoreError, StoreUnavailable
+from controller.tree import paths
 from protocol.errors import ErrorCode, KafkaError
 
 

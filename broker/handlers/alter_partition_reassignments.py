@@ -16,7 +16,7 @@ from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from controller.controller import Controller
-from controller.model import ApiError
+from controller.machine.model import ApiError
 from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode
 from protocol.messages.alter_partition_reassignments import (

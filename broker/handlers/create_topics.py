@@ -20,7 +20,7 @@ from broker.security.authorizer import Authorizer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.describe import describe_topic
-from controller.topic_creation import TopicResult, topic_name_problem
+from controller.machine.topic_creation import TopicResult, topic_name_problem
 from protocol.api_key import ApiKey
 from protocol.codec import encode_element
 from protocol.errors import ErrorCode

@@ -30,7 +30,7 @@ from config.describe import (
     describe_group,
     describe_topic,
 )
-from controller.topic_creation import topic_name_problem
+from controller.machine.topic_creation import topic_name_problem
 from protocol.api_key import ApiKey
 from protocol.codec import encode_element
 from protocol.errors import ErrorCode, KafkaError

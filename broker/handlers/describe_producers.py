@@ -11,7 +11,7 @@ from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.replica.manager import ReplicaManager
 from broker.security.acls import Operation, ResourceType
-from controller.topic_creation import topic_name_problem
+from controller.machine.topic_creation import topic_name_problem
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_producers import (

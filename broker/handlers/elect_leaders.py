@@ -17,8 +17,8 @@ from broker.handlers.group_by_topic import group_by_topic
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
-from controller.events import ElectionType
-from controller.model import ApiError
+from controller.machine.events import ElectionType
+from controller.machine.model import ApiError
 from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.elect_leaders import (

@@ -14,7 +14,7 @@ from broker.handlers.request_context import RequestContext
 from broker.security.acls import Operation
 from config.broker import BrokerConfig
 from controller.controller import Controller
-from controller.model import ApiError, FeatureChange
+from controller.machine.model import ApiError, FeatureChange
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_features import (

@@ -38,7 +38,7 @@ from broker.network.socket_server import SocketServer
 from broker.replica.log_cleaner import LogCleaner
 from broker.requests.request_metrics import RequestMetrics
 from broker.requests.services import Services
-from controller.session_events import SessionEvents
+from controller.store.session_events import SessionEvents
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from math import isfinite, isnan
 from base.dataclass import dataclass
 from broker.network.os_network import resolve_in_thread
 from config.definition import ConfigType, text_of
-from controller.entity_configs import all_overrides, change_overrides
-from controller.paths import ConfigEntity
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
+from controller.tree.entity_configs import all_overrides, change_overrides
+from controller.tree.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 
 USER = "user"

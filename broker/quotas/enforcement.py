@@ -20,9 +20,9 @@ from broker.loop.in_order import InOrder
 from broker.loop.rates import SampledRate, TokenBucket
 from broker.loop.subscribers import Subscribers
 from broker.quotas.client_quotas import addresses_of, readable_quotas
-from controller.entity_configs import all_overrides, entity_overrides
-from controller.paths import ConfigEntity
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
+from controller.tree.entity_configs import all_overrides, entity_overrides
+from controller.tree.paths import ConfigEntity
 
 if TYPE_CHECKING:
     from broker.quotas.callback import QuotaCallback

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, Protocol
 
 from base.clock import Clock
 from base.topic_partition import TopicPartition
-from controller.settings import EventTimes
+from controller.machine.settings import EventTimes
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, BatchHeader, read_header
 from protocol.records.compression import Buffer

@@ -43,7 +43,7 @@ from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.requests.throttling import applied, limited
-from controller.state_store import StoreUnavailable
+from controller.store.state_store import StoreUnavailable
 from protocol.api import APIS, Api
 from protocol.api_key import ApiKey
 from protocol.codec import Decoder, Encoder, decoder, encode, encoder, scanner

@@ -61,7 +61,7 @@ from storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
     from broker.share.parts import ShareParts
-    from controller.leader_states import LeaderStates
+    from controller.tree.leader_states import LeaderStates
 
 T = TypeVar("T")
 

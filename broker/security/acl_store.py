@@ -26,7 +26,8 @@ from broker.security.acls import (
     problem_of_storing,
 )
 from broker.security.authorizer import Authorizer
-from controller.acl_nodes import (
+from controller.store.state_store import BadVersion, Create, Delete, NodeExists, NoNode, SetData, StateStore
+from controller.tree.acl_nodes import (
     ACL_PATHS,
     LITERAL_CHANGES,
     LITERAL_ROOT,
@@ -42,10 +43,9 @@ from controller.acl_nodes import (
     encode_acls,
     encode_change,
 )
-from controller.change_notifications import ChangeListener
-from controller.paths import Undecodable
-from controller.registration import ensure_paths
-from controller.state_store import BadVersion, Create, Delete, NodeExists, NoNode, SetData, StateStore
+from controller.tree.change_notifications import ChangeListener
+from controller.tree.paths import Undecodable
+from controller.tree.registration import ensure_paths
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.security.authorizer.AclAuthorizer")

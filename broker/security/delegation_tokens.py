@@ -26,10 +26,10 @@ from base.dataclass import dataclass
 from broker.loop.in_order import InOrder
 from broker.network.sasl.exchange import Login
 from broker.network.sasl.scram import ITERATIONS_MIN, Digest, ScramCredential, ScramUser
-from controller.change_notifications import ChangeListener
-from controller.paths import DELEGATION_TOKENS, Undecodable
-from controller.registration import ensure_paths
-from controller.state_store import Create, Delete, NoNode, SetData, StateStore
+from controller.store.state_store import Create, Delete, NoNode, SetData, StateStore
+from controller.tree.change_notifications import ChangeListener
+from controller.tree.paths import DELEGATION_TOKENS, Undecodable
+from controller.tree.registration import ensure_paths
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import id_text, random_id
 

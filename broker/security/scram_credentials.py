@@ -19,9 +19,9 @@ from base.dataclass import dataclass
 from broker.loop.in_order import InOrder
 from broker.loop.slices import SlicedWork
 from broker.network.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential
-from controller.entity_configs import all_overrides, change_overrides, entity_overrides
-from controller.paths import ConfigEntity
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
+from controller.tree.entity_configs import all_overrides, change_overrides, entity_overrides
+from controller.tree.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 logger = logging.getLogger("kafka.security.CredentialProvider")

@@ -23,7 +23,7 @@ from broker.telemetry.client_instances import ClientInstances
 from broker.telemetry.stored_subscriptions import StoredSubscriptions
 from config import broker_properties as properties
 from config.broker import BrokerConfig
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
 
 if TYPE_CHECKING:
     from broker.settings.own_entities import OwnEntities

@@ -15,7 +15,7 @@ from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.definition import Property
 from config.log_config import CompactionLag
-from controller.settings import ControllerSettings
+from controller.machine.settings import ControllerSettings
 
 SESSION_END_MARGIN_MS = 5_000
 

@@ -30,9 +30,9 @@ from config.definition import ConfigError, ConfigErrors, ConfigType, Property, U
 from config.log_config import CompactionLag, validate_topic_overrides
 from config.old_names import TOPIC_RENAMED
 from config.topic_properties import TOPIC_PROPERTIES
-from controller.entity_configs import all_overrides, change_overrides, entity_overrides
-from controller.paths import ConfigEntity, Undecodable, broker_entity, own_entity, topic_entity
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
+from controller.tree.entity_configs import all_overrides, change_overrides, entity_overrides
+from controller.tree.paths import ConfigEntity, Undecodable, broker_entity, own_entity, topic_entity
 from protocol.errors import ErrorCode, KafkaError, without_frames
 
 if TYPE_CHECKING:

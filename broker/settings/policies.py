@@ -19,7 +19,7 @@ from broker.settings.plug_ins import configured_plug_in
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from config.definition import Property
-from controller.model import ReplicaAssignment
+from controller.machine.model import ReplicaAssignment
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreatableTopic
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from broker.telemetry.client_instances import ClientInstances
 from config.definition import Property
-from controller.paths import CLIENT_METRICS_TYPE
+from controller.tree.paths import CLIENT_METRICS_TYPE
 
 
 class StoredSubscriptions:

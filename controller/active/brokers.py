@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterable, Iterator
 
 from base.pause import through
 from base.topic_partition import TopicPartition
-from controller import paths
 from controller.active.deletions import Deletions
 from controller.active.elections import Elections
 from controller.active.reassignments import Reassignments
 from controller.active.term import Term
-from controller.events import (
+from controller.machine.events import (
     BrokerModified,
     BrokersChanged,
     ControlledShutdown,
@@ -21,10 +20,11 @@ from controller.events import (
     LeaderAndIsrResponseReceived,
     LogDirEventsNotified,
 )
-from controller.leadership import ElectionReason
-from controller.model import Broker, PartitionReplica
-from controller.partition_states import PartitionState
-from controller.replica_states import ReplicaState
+from controller.machine.leadership import ElectionReason
+from controller.machine.model import Broker, PartitionReplica
+from controller.machine.partition_states import PartitionState
+from controller.machine.replica_states import ReplicaState
+from controller.tree import paths
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 

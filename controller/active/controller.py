@@ -10,7 +10,6 @@ from contextlib import suppress
 
 from base.pause import through
 from base.topic_partition import TopicPartition
-from controller import events, paths
 from controller.active.brokers import Brokers
 from controller.active.deletions import Deletions
 from controller.active.elections import Elections
@@ -20,12 +19,14 @@ from controller.active.producer_ids import ProducerIdBlocks
 from controller.active.reassignments import Reassignments
 from controller.active.term import Term
 from controller.active.topics import Topics
-from controller.events import Event
-from controller.model import PartitionReplica
-from controller.partition_states import PartitionState
-from controller.replica_states import ReplicaState
-from controller.settings import ControllerSettings
-from controller.state_store import Create, NodeExists, NoNode, SetData
+from controller.machine import events
+from controller.machine.events import Event
+from controller.machine.model import PartitionReplica
+from controller.machine.partition_states import PartitionState
+from controller.machine.replica_states import ReplicaState
+from controller.machine.settings import ControllerSettings
+from controller.store.state_store import Create, NodeExists, NoNode, SetData
+from controller.tree import paths
 
 logger = logging.getLogger("kafka.controller.KafkaController")
 

@@ -8,14 +8,14 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 
 from base.pause import through
-from controller import paths
 from controller.active.term import Term
-from controller.events import DeleteTopics, DeletionsChanged, StopReplicaResponseReceived
-from controller.model import PartitionReplica
-from controller.partition_states import PartitionState
-from controller.replica_states import ReplicaState
-from controller.topic_creation import TopicResult, repeated
-from controller.topic_deletion import next_step, replicas_to_delete, topics_not_deletable_now
+from controller.machine.events import DeleteTopics, DeletionsChanged, StopReplicaResponseReceived
+from controller.machine.model import PartitionReplica
+from controller.machine.partition_states import PartitionState
+from controller.machine.replica_states import ReplicaState
+from controller.machine.topic_creation import TopicResult, repeated
+from controller.machine.topic_deletion import next_step, replicas_to_delete, topics_not_deletable_now
+from controller.tree import paths
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.controller.TopicDeletionManager")

@@ -1,6 +1,6 @@
 """Elect leaders on request, and move leadership back to the preferred replicas.
 
-Owns which partitions need an election. `controller.election` decides it.
+Owns which partitions need an election. `controller.machine.election` decides it.
 """
 
 import logging
@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from base.pause import through
 from base.topic_partition import TopicPartition, partition_name
-from controller import paths
 from controller.active.term import Term
-from controller.events import (
+from controller.machine.events import (
     ElectionType,
     ElectLeaders,
     PreferredElectionNodeChanged,
@@ -18,9 +17,10 @@ from controller.events import (
     TopicUncleanElectionEnabled,
     UncleanElectionEnabled,
 )
-from controller.leadership import ElectionReason
-from controller.model import ApiError
-from controller.partition_states import PartitionState
+from controller.machine.leadership import ElectionReason
+from controller.machine.model import ApiError
+from controller.machine.partition_states import PartitionState
+from controller.tree import paths
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.controller.KafkaController")

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from contextlib import suppress
 
-from controller import paths
 from controller.active.term import Term
-from controller.events import UpdateFeatures
-from controller.model import ApiError, FeatureChange
-from controller.state_store import Create, NodeExists, NoNode, SetData
+from controller.machine.events import UpdateFeatures
+from controller.machine.model import ApiError, FeatureChange
+from controller.store.state_store import Create, NodeExists, NoNode, SetData
+from controller.tree import paths
 from protocol.errors import ErrorCode
 
 EMPTY = paths.FinalizedFeatures(paths.FIRST_FEATURE_NODE_WITHOUT_RANGES, True, {})

@@ -6,12 +6,12 @@ Owns both ways of reporting: AlterPartition requests, and notifications of leade
 from collections.abc import Iterable
 
 from base.topic_partition import TopicPartition
-from controller import paths
 from controller.active.reassignments import Reassignments
 from controller.active.term import Term
-from controller.effects import ChangeLeadership
-from controller.events import AlterPartition, IsrChangesNotified
-from controller.isr_changes import plan_isr_change
+from controller.machine.effects import ChangeLeadership
+from controller.machine.events import AlterPartition, IsrChangesNotified
+from controller.machine.isr_changes import plan_isr_change
+from controller.tree import paths
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,

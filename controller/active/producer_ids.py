@@ -1,8 +1,8 @@
 """Allocate blocks of producer ids to live brokers."""
 
 from controller.active.term import Term
-from controller.events import AllocateProducerIds
-from controller.producer_id_blocks import reserve_block
+from controller.machine.events import AllocateProducerIds
+from controller.tree.producer_id_blocks import reserve_block
 from protocol.errors import ErrorCode, KafkaError
 
 

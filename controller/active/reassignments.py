@@ -9,15 +9,15 @@ from collections.abc import Iterable
 
 from base.pause import through
 from base.topic_partition import TopicPartition, partition_name
-from controller import paths
 from controller.active.deletions import Deletions
 from controller.active.term import Term
-from controller.events import AlterReassignments, ListReassignments, ReassignmentNodeChanged
-from controller.leadership import ElectionReason
-from controller.model import NO_LEADER, ApiError, PartitionReplica, ReplicaAssignment
-from controller.reassignment import is_complete, plan_reassignment
-from controller.replica_states import ReplicaState
-from controller.state_store import DataTooLarge
+from controller.machine.events import AlterReassignments, ListReassignments, ReassignmentNodeChanged
+from controller.machine.leadership import ElectionReason
+from controller.machine.model import NO_LEADER, ApiError, PartitionReplica, ReplicaAssignment
+from controller.machine.reassignment import is_complete, plan_reassignment
+from controller.machine.replica_states import ReplicaState
+from controller.store.state_store import DataTooLarge
+from controller.tree import paths
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.controller.KafkaController")

@@ -9,13 +9,13 @@ from random import Random
 
 from base.dataclass import dataclass
 from base.pause import Pause
-from controller.context import ControllerContext
-from controller.events import BrokerModified, Event, TopicModified
-from controller.fenced_store import FencedStore
-from controller.sender import Sender
-from controller.settings import ControllerSettings
-from controller.state_store import Watch, WatchEvent
-from controller.transitions import Transitions
+from controller.active.fenced_store import FencedStore
+from controller.active.sender import Sender
+from controller.active.transitions import Transitions
+from controller.machine.context import ControllerContext
+from controller.machine.events import BrokerModified, Event, TopicModified
+from controller.machine.settings import ControllerSettings
+from controller.store.state_store import Watch, WatchEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ from uuid import UUID
 
 from base.pause import through
 from base.topic_partition import TopicPartition
-from controller import paths
 from controller.active.term import Term
-from controller.events import CreatePartitions, CreateTopics, TopicModified, TopicsChanged
-from controller.leadership import ElectionReason
-from controller.model import ReplicaAssignment, Topic
-from controller.partition_states import PartitionState
-from controller.replica_states import ReplicaState
-from controller.state_store import DataTooLarge, NodeExists
-from controller.topic_creation import NewTopic, TopicNames, TopicResult, plan_partitions, plan_topic, repeated
-from controller.topic_nodes import new_topic_id
+from controller.machine.events import CreatePartitions, CreateTopics, TopicModified, TopicsChanged
+from controller.machine.leadership import ElectionReason
+from controller.machine.model import ReplicaAssignment, Topic
+from controller.machine.partition_states import PartitionState
+from controller.machine.replica_states import ReplicaState
+from controller.machine.topic_creation import NewTopic, TopicNames, TopicResult, plan_partitions, plan_topic, repeated
+from controller.store.state_store import DataTooLarge, NodeExists
+from controller.tree import paths
+from controller.tree.topic_nodes import new_topic_id
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic

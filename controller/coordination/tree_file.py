@@ -16,7 +16,7 @@ from controller.coordination.machine.coordinator import Changes
 from controller.coordination.machine.sessions import StoredSession
 from controller.coordination.machine.tree import Znode
 from controller.embedded.sqlite_file import open_database
-from controller.state_store import StoreUnavailable
+from controller.store.state_store import StoreUnavailable
 
 APPLICATION_ID: Final = 0x4D4C4E43  # "MLNC": identifies the file among SQLite databases
 SCHEMA_VERSION: Final = 1

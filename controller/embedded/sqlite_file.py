@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from base.dataclass import dataclass
-from controller.state_store import (
+from controller.store.state_store import (
     ANY_VERSION,
     DATA_SIZE_MAX,
     SEQUENCE_DIGITS,

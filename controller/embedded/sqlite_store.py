@@ -21,7 +21,7 @@ from typing import TypeVar
 from base.clock import Clock
 from controller.embedded.sqlite_file import DamagedFileError
 from controller.embedded.store_copies import FoundCopy, StoreCopies
-from controller.state_store import (
+from controller.store.state_store import (
     Node,
     NoNode,
     Operation,
@@ -31,7 +31,7 @@ from controller.state_store import (
     StoreUnavailable,
     Watch,
 )
-from controller.watches import Watches
+from controller.store.watches import Watches
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")
 

@@ -23,7 +23,6 @@ from typing import Final, NamedTuple, TypeVar
 
 from base.clock import Clock
 from base.system_calls import SYSTEM_CALLS
-from controller import paths
 from controller.embedded.sqlite_file import (
     DamagedFileError,
     Session,
@@ -34,7 +33,8 @@ from controller.embedded.sqlite_file import (
     is_shortage,
     may_be_shortage,
 )
-from controller.state_store import Node, Operation, Result, StoreUnavailable, WatchEvent
+from controller.store.state_store import Node, Operation, Result, StoreUnavailable, WatchEvent
+from controller.tree import paths
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import field
 
 from base.dataclass import dataclass
-from controller.state_store import Watch, WatchEvent, WatchKind
+from controller.store.state_store import Watch, WatchEvent, WatchKind
 
 
 @dataclass(slots=True)

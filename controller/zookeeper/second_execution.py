@@ -10,7 +10,7 @@ Owns this decision, as a pure function. Must not know how nodes are read.
 from collections.abc import Mapping, Sequence
 
 from base.dataclass import dataclass
-from controller.state_store import ANY_VERSION, Check, Create, Delete, Node, Operation, Result, SetData
+from controller.store.state_store import ANY_VERSION, Check, Create, Delete, Node, Operation, Result, SetData
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from base.dataclass import dataclass
-from controller.paths import CONSUMERS, DELEGATION_TOKENS
+from controller.tree.paths import CONSUMERS, DELEGATION_TOKENS
 
 
 class SaslLogin(Protocol):

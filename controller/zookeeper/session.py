@@ -26,7 +26,7 @@ from kazoo.protocol import serialization
 from kazoo.protocol.states import Callback, KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
-from controller.state_store import Check, Create, Delete, Operation, SetData, WatchKind
+from controller.store.state_store import Check, Create, Delete, Operation, SetData, WatchKind
 from controller.zookeeper.connection import ACL_OF_ACCESS, SecureHandler, secure
 from controller.zookeeper.security import ZooKeeperSecurity, access_of
 from controller.zookeeper.settings import ZooKeeperSettings

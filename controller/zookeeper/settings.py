@@ -6,7 +6,7 @@ Owns the values, under Kafka's names without their prefix `zookeeper.`. Must not
 from dataclasses import field
 
 from base.dataclass import dataclass
-from controller.session_events import SessionEvents
+from controller.store.session_events import SessionEvents
 from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
 
 

@@ -34,7 +34,7 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from controller.state_store import (
+from controller.store.state_store import (
     DATA_SIZE_MAX,
     BadVersion,
     Check,

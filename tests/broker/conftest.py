@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller import paths
-from controller.embedded.memory_store import MemoryStore, MemoryTree
-from controller.registration import ensure_paths
+from controller.coordination.memory_store import MemoryStore, MemoryTree
+from controller.tree import paths
+from controller.tree.registration import ensure_paths
 
 
 @pytest.fixture

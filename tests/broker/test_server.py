@@ -13,7 +13,7 @@ from broker.network.channel import Channel
 from broker.server import Server, StartupError
 from broker.settings.config_changes import Alteration, KeyChange, Operation, ResourceType
 from config.broker import BrokerConfig
-from controller.embedded.memory_store import MemoryStore, MemoryTree
+from controller.coordination.memory_store import MemoryStore, MemoryTree
 from controller.embedded.sqlite_store import METADATA_FILE
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.messages.metadata import MetadataRequest

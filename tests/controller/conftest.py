@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from controller.embedded.memory_store import MemoryStore, MemoryTree
-from controller.registration import ensure_paths
+from controller.coordination.memory_store import MemoryStore, MemoryTree
+from controller.tree.registration import ensure_paths
 from tests.support.coordination import RunningCoordination, coordination_in_memory
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess

@@ -13,15 +13,15 @@ from typing import Protocol
 
 from base.pause import never
 from base.topic_partition import TopicPartition, partition_name
-from controller import paths
-from controller.broker_channels import ControlRequest, ControlResponse
+from controller.active.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
-from controller.embedded.memory_store import MemoryStore, MemoryTree, stat_of
-from controller.events import ElectionType, RebalanceDue
-from controller.model import ApiError, Broker, Endpoint, Leadership
-from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
-from controller.settings import ControllerSettings
-from controller.state_store import Node, SessionExpired, StateStore, StoreError
+from controller.coordination.memory_store import MemoryStore, MemoryTree, stat_of
+from controller.machine.events import ElectionType, RebalanceDue
+from controller.machine.model import ApiError, Broker, Endpoint, Leadership
+from controller.machine.settings import ControllerSettings
+from controller.store.state_store import Node, SessionExpired, StateStore, StoreError
+from controller.tree import paths
+from controller.tree.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from protocol.messages.create_partitions import CreatePartitionsTopic

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from kazoo.client import KazooClient
 
-from controller.state_store import Node, Operation, Result, SessionExpired, Stat, Watch, WatchKind
+from controller.store.state_store import Node, Operation, Result, SessionExpired, Stat, Watch, WatchKind
 from controller.zookeeper.settings import ZooKeeperSettings
 from controller.zookeeper.store import ZooKeeperStore
 from tests.controller.scripted_cluster import QUIET_TURNS, ScriptedCluster

@@ -12,17 +12,26 @@ from random import Random
 import pytest
 
 from base.pause import never
-from controller import paths
-from controller.broker_channels import ControlRequest, ControlResponse
+from controller.active.broker_channels import ControlRequest, ControlResponse
 from controller.controller import Controller
-from controller.embedded.memory_store import MemoryStore, MemoryTree
+from controller.coordination.memory_store import MemoryStore, MemoryTree
 from controller.embedded.sqlite_store import SqliteStore
-from controller.events import ElectionType, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
-from controller.model import Broker, Endpoint, Leadership, PartitionReplica
-from controller.registration import BrokerRegistration, ensure_cluster_id, register_broker
-from controller.replica_states import ReplicaState
-from controller.settings import ControllerSettings
-from controller.state_store import BadVersion, Node, Operation, Result, SetData, StateStore, StoreUnavailable, Watch
+from controller.machine.events import ElectionType, LeaderAndIsrResponseReceived, StopReplicaResponseReceived
+from controller.machine.model import Broker, Endpoint, Leadership, PartitionReplica
+from controller.machine.replica_states import ReplicaState
+from controller.machine.settings import ControllerSettings
+from controller.store.state_store import (
+    BadVersion,
+    Node,
+    Operation,
+    Result,
+    SetData,
+    StateStore,
+    StoreUnavailable,
+    Watch,
+)
+from controller.tree import paths
+from controller.tree.registration import BrokerRegistration, ensure_cluster_id, register_broker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -320,7 +329,7 @@ async def test_move_whose_topic_would_be_too_large_is_rejected(monkeypatch: pyte
     await cluster.run("start 1 2 3")
     await cluster.run("create t partitions=5 rf=2")
     size = len(cluster.tree.entries["/brokers/topics/t"].data or b"")
-    monkeypatch.setattr("controller.embedded.memory_store.DATA_SIZE_MAX", size)
+    monkeypatch.setattr("controller.coordination.memory_store.DATA_SIZE_MAX", size)
     seen = await cluster.run("reassign t-0 1,2,3")
     assert seen == [
         "t-0: INVALID_REPLICA_ASSIGNMENT Topic 't' is too large: /brokers/topics/t would exceed 1 MB.",

@@ -4,8 +4,8 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 
-from controller import paths
-from controller.state_store import Operation, Result
+from controller.store.state_store import Operation, Result
+from controller.tree import paths
 from tests.controller.scripted_cluster import ScriptedCluster, ScriptedMemoryStore
 
 CREATE_AND_DELETE = [

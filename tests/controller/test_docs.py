@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from controller import partition_states, replica_states
+from controller.machine import partition_states, replica_states
 
 State = TypeVar("State", bound=Enum)
 

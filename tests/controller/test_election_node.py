@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-from controller import paths
+from controller.coordination.memory_store import MemoryStore, MemoryTree
 from controller.election_node import NO_CONTROLLER, ControllerNode, Won
-from controller.embedded.memory_store import MemoryStore, MemoryTree
-from controller.state_store import Operation, Result, WatchEvent
+from controller.store.state_store import Operation, Result, WatchEvent
+from controller.tree import paths
 from tests.support.manual_clock import ManualClock
 
 CLOCK = ManualClock()

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from controller.event_queue import EventQueue
-from controller.events import BrokersChanged, ControllerChanged, Event, TopicModified, TopicsChanged
-from controller.settings import ControllerStatistics
+from controller.machine.events import BrokersChanged, ControllerChanged, Event, TopicModified, TopicsChanged
+from controller.machine.settings import ControllerStatistics
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock
 

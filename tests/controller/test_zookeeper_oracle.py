@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.embedded.sqlite_store import SqliteStore
-from controller.state_store import Check, Create, Delete, Operation, SetData, StateStore, StoreError
+from controller.store.state_store import Check, Create, Delete, Operation, SetData, StateStore, StoreError
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from tests.controller.test_controller import start_alone
 from tests.support.manual_clock import ManualClock

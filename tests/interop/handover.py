@@ -27,10 +27,10 @@ from kazoo.client import KazooClient
 
 from config.broker import BrokerConfig
 from config.log_config import LogConfig
-from controller import paths
 from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
-from controller.model import ReplicaAssignment, Topic
-from controller.state_store import Create
+from controller.machine.model import ReplicaAssignment, Topic
+from controller.store.state_store import Create
+from controller.tree import paths
 from protocol.records.batch import BatchHeader, batches
 from storage.disk.checkpoints import read_offsets
 from storage.disk.files import OsFiles

@@ -53,7 +53,7 @@ from controller.coordination.machine.messages import (
 )
 from controller.coordination.machine.sessions import PASSWORD_BYTES, Sessions, StoredSession, Timeouts
 from controller.coordination.machine.tree import Znode
-from controller.state_store import Check, Create, Delete, Operation, SetData, StateStore, WatchKind, parent_path
+from controller.store.state_store import Check, Create, Delete, Operation, SetData, StateStore, WatchKind, parent_path
 from controller.zookeeper.session import SessionListener, ZooKeeperSession
 from controller.zookeeper.settings import ZooKeeperSettings
 from controller.zookeeper.store import ZooKeeperStore

@@ -15,8 +15,8 @@ from enum import Enum
 from random import Random
 from typing import Any, Final
 
-from controller.paths import CONTROLLER
-from controller.state_store import Operation, SetData
+from controller.store.state_store import Operation, SetData
+from controller.tree.paths import CONTROLLER
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.disk import DiskFiles
 from tests.sim.zookeeper import HOST as ZOOKEEPER

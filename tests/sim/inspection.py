@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from controller.paths import CONTROLLER, TOPICS
-from controller.state_store import Create, Operation, SetData
+from controller.store.state_store import Create, Operation, SetData
+from controller.tree.paths import CONTROLLER, TOPICS
 from protocol.ids import id_text
 from storage.disk.names import PARTITION_METADATA
 from tests.sim.batches import last_offset, opened_batches

@@ -13,7 +13,7 @@ from broker.environment import Environment
 from broker.loop.slices import SLICE_MS, STEPS_MIN, SlicedWork
 from broker.server import Server
 from config.broker import BrokerConfig
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
 from controller.zookeeper.settings import ZooKeeperSettings
 from storage.cleaning.cleaner import clean
 from storage.cleaning.cleaning_job import CleaningJob, CleaningResult

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from controller.sender import state_log
+from controller.active.sender import state_log
 from protocol.errors import ErrorCode
 from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check, partition_of
 from tests.sim.clients.admin import MIN_INSYNC_REPLICAS, SEGMENT_BYTES, Admin, Mover

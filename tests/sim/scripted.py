@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from controller import paths
+from controller.tree import paths
 from protocol.errors import ErrorCode
 from protocol.ids import parse_id
 from protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData

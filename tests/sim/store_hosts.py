@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from controller.state_store import StateStore
+from controller.store.state_store import StateStore
 from controller.zookeeper.settings import ZooKeeperSettings
 from tests.sim.network import SimulatedNetwork
 from tests.sim.world import ProcessLoop, World

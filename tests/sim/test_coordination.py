@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controller.state_store import BadVersion, Check, Create, NodeExists, NoNode, SetData, WatchEvent
+from controller.store.state_store import BadVersion, Check, Create, NodeExists, NoNode, SetData, WatchEvent
 from tests.sim.coordination import SimulatedCoordination
 from tests.sim.store_hosts import StoreHosts
 from tests.sim.world import World

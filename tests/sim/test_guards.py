@@ -33,14 +33,15 @@ from broker.replica.machine.isr import committed_offset
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Effect, FetchIsolation, Partition
 from broker.transactions.machine.transaction import Transaction as CoordinatedTransaction
-from controller import election, isr_changes, leadership, paths, topic_deletion, topic_nodes
 from controller.active.controller import ActiveController
-from controller.entity_configs import change_overrides
-from controller.fenced_store import FencedStore
-from controller.leadership import LeadershipPlan
-from controller.replica_states import ReplicaState
-from controller.state_store import ANY_VERSION, Check, NodeExists, SetData
-from controller.topic_deletion import DeletionStep
+from controller.active.fenced_store import FencedStore
+from controller.machine import election, isr_changes, leadership, topic_deletion
+from controller.machine.leadership import LeadershipPlan
+from controller.machine.replica_states import ReplicaState
+from controller.machine.topic_deletion import DeletionStep
+from controller.store.state_store import ANY_VERSION, Check, NodeExists, SetData
+from controller.tree import paths, topic_nodes
+from controller.tree.entity_configs import change_overrides
 from controller.zookeeper.settings import ZooKeeperSettings
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import BrokerState, PartitionData
@@ -465,7 +466,7 @@ def last_member_leaves(patch: Patch) -> None:
             planned.changes[index] = replace(change, state=replace(change.state, isr=isr))
         return planned
 
-    patch.setattr("controller.transitions.plan_removal_from_isr", plan)
+    patch.setattr("controller.active.transitions.plan_removal_from_isr", plan)
 
 
 def caught_up_replicas_do_not_count(patch: Patch) -> None:
@@ -1168,7 +1169,7 @@ def last_in_sync_replica_dies(script: Script) -> None:
 
 
 def any_replica_is_dropped(patch: Patch) -> None:
-    patch.setattr("controller.transitions.plan_departure", lambda context, current, staying: LeadershipPlan())
+    patch.setattr("controller.active.transitions.plan_departure", lambda context, current, staying: LeadershipPlan())
 
 
 def move_is_cancelled_while_only_added_replicas_are_in_sync(script: Script) -> None:

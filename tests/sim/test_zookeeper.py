@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.state_store import (
+from controller.store.state_store import (
     BadVersion,
     Check,
     Create,

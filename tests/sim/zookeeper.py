@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from controller.embedded.memory_store import MemoryTree, stat_of
-from controller.state_store import (
+from controller.coordination.memory_store import MemoryTree, stat_of
+from controller.store.state_store import (
     Delete,
     Node,
     NoNode,
@@ -41,7 +41,7 @@ from controller.state_store import (
     WatchEvent,
     parent_path,
 )
-from controller.watches import Watches
+from controller.store.watches import Watches
 from controller.zookeeper.settings import ZooKeeperSettings
 from tests.sim.disk import EPOCH_MS
 from tests.sim.network import SimulatedNetwork

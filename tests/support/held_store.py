@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from controller.embedded.memory_store import MemoryStore
-from controller.state_store import Node, Watch
+from controller.coordination.memory_store import MemoryStore
+from controller.store.state_store import Node, Watch
 
 
 class HeldStore(MemoryStore):

@@ -17,7 +17,7 @@ from broker.environment import Environment, environment_of_this_machine
 from broker.requests.services import Services
 from broker.server import Server
 from config.broker import BrokerConfig
-from controller.embedded.memory_store import MemoryStore, MemoryTree
+from controller.coordination.memory_store import MemoryStore, MemoryTree
 from tests.support.in_process import LISTENER, InProcessBroker
 
 PATIENCE_S = 20.0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from base.topic_partition import TopicPartition, partition_name
-from controller.assignment import assign_replicas
+from controller.machine.assignment import assign_replicas
 from tools.base.java_names import json_text
 
 ANY_LOG_DIR: Final = "any"

@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from controller.assignment import assign_replicas
+from controller.machine.assignment import assign_replicas
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import parse_id
 from protocol.messages.create_partitions import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from controller.paths import Undecodable
+from controller.tree.paths import Undecodable
 from protocol.errors import KafkaError
 from tools.admin.group_actions.descriptions import committed_offsets
 from tools.admin.group_actions.offset_resets import named_partitions

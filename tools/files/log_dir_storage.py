@@ -20,8 +20,8 @@ from broker.loop.clock import SystemClock
 from config.broker import BrokerConfig
 from config.broker_properties import BROKER_ID, ZOOKEEPER_CONNECT
 from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
-from controller.registration import IdentityError, set_cluster_id
-from controller.state_store import StoreError, StoreUnavailable
+from controller.store.state_store import StoreError, StoreUnavailable
+from controller.tree.registration import IdentityError, set_cluster_id
 from controller.zookeeper.security import ZooKeeperSecurity
 from storage.disk import meta_properties, names
 from storage.disk.files import OsFiles

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from broker.loop.clock import SystemClock
 from controller.embedded.sqlite_file import DamagedFileError, SqliteFile
 from controller.embedded.store_copies import StoreCopies
-from controller.state_store import StoreUnavailable
+from controller.store.state_store import StoreUnavailable
 from storage.disk.files import OsFiles
 
 LOG_ENDING: Final = "-wal"

@@ -28,9 +28,9 @@ from broker.security.scram_credentials import MECHANISMS, Mechanism, credential_
 from config.broker import base_row, is_password
 from config.features import TRANSACTION_VERSION
 from config.topic_properties import TOPIC_PROPERTIES
-from controller import acl_nodes, paths
-from controller.model import LeaderAndIsr, LeaderRecoveryState, ReplicaAssignment, Topic
-from controller.paths import ConfigEntity
+from controller.machine.model import LeaderAndIsr, LeaderRecoveryState, ReplicaAssignment, Topic
+from controller.tree import acl_nodes, paths
+from controller.tree.paths import ConfigEntity
 from protocol.errors import KafkaError
 from protocol.ids import random_id
 from tools.kraft import image as kraft

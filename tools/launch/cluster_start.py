@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from base import properties
-from controller.paths import BROKER_IDS
+from controller.tree.paths import BROKER_IDS
 from protocol.errors import KafkaError
 from tools.base.command_line import CommandLine, StopRequest, UsageError, run_tool
 from tools.client.admin_client import AdminClient, CallTimedOut

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from base.topic_partition import TopicPartition
-from controller.paths import Undecodable
+from controller.tree.paths import Undecodable
 from protocol.errors import KafkaError
 from tools.admin.group_actions.descriptions import committed_offsets, describe_group
 from tools.base.command_line import CommandLine, UsageError, run_tool, warn

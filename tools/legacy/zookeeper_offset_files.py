@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from base import properties
-from controller.paths import Undecodable, consumer_offset_path
+from controller.tree.paths import Undecodable, consumer_offset_path
 from protocol.errors import KafkaError
 from tools.admin.consumer_groups import listed_groups
 from tools.admin.group_actions.descriptions import committed_offsets

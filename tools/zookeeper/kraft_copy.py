@@ -18,8 +18,8 @@ from uuid import UUID
 
 from base.topic_partition import TopicPartition
 from broker.cluster.metadata_store import RETIRED_FILE, STORE_FILE_ENDINGS
-from controller import paths as tree_paths
 from controller.embedded.sqlite_store import METADATA_FILE
+from controller.tree import paths as tree_paths
 from protocol.ids import random_id
 from storage.disk.names import KRAFT_METADATA, DirectoryState
 from tools.kraft import metadata_log, node_folders, znodes

@@ -83,7 +83,7 @@ def with_ports(address: str) -> str:
 
 def broker_addresses(tree: Tree, address: str) -> Sequence[str]:
     """Return an address of each registered broker, one without security if it has one. Raises UnreachableError."""
-    from controller.paths import Undecodable, decode_broker
+    from controller.tree.paths import Undecodable, decode_broker
     from tools.zookeeper.znode_trees import TreeError
 
     found = []

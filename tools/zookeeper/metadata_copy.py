@@ -23,9 +23,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from controller import paths
 from controller.embedded.sqlite_store import METADATA_FILE
-from controller.state_store import Create, Delete, SetData
+from controller.store.state_store import Create, Delete, SetData
+from controller.tree import paths
 from protocol.errors import Malformed
 from tools.base.command_line import CommandLine, UsageError, is_given, run_tool
 from tools.kraft.node_folders import FolderError, locked

@@ -33,9 +33,9 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
 from broker.loop.clock import SystemClock
-from controller import state_store
 from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
-from controller.state_store import Create, Delete, SetData, Stat, StateStore, StoreError, StoreUnavailable
+from controller.store import state_store
+from controller.store.state_store import Create, Delete, SetData, Stat, StateStore, StoreError, StoreUnavailable
 from controller.zookeeper.connection import new_client
 from controller.zookeeper.security import UNPROTECTED, ZooKeeperSecurity
 from tools.base.command_line import UnreachableError

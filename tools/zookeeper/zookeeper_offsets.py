@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Final
 
 from base.topic_partition import TopicPartition
-from controller.paths import consumer_offset_path, decode_consumer_offset, encode_consumer_offset
-from controller.state_store import Create, Delete, SetData
+from controller.store.state_store import Create, Delete, SetData
+from controller.tree.paths import consumer_offset_path, decode_consumer_offset, encode_consumer_offset
 from tools.zookeeper.znode_trees import Tree, TreeError, paths_below
 
 GROUPS: Final = "/consumers"

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from controller.acl_nodes import LITERAL_CHANGES, LITERAL_ROOT, PREFIXED_CHANGES
+from controller.tree.acl_nodes import LITERAL_CHANGES, LITERAL_ROOT, PREFIXED_CHANGES
 from controller.zookeeper.connection import ACL_OF_ACCESS, new_client
 from controller.zookeeper.security import access_of
 from tools.base.command_line import CommandLine, UsageError, run_tool

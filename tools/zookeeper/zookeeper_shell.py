@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from controller.state_store import ANY_VERSION, Create, Delete, SetData
+from controller.store.state_store import ANY_VERSION, Create, Delete, SetData
 from tools.base.command_line import UsageError, run_usage_tool
 from tools.zookeeper.znode_trees import (
     AclEntry,

@@ -16,8 +16,8 @@ from broker.metrics.histogram import Histogram, distribution
 from broker.metrics.metric import Distribution, Kind, Metric, Sample, Shown, alone
 from config.versions import KAFKA_COMMIT_ID, KAFKA_VERSION
 from controller.controller import Controller
-from controller.session_events import SessionEvents
-from controller.settings import EventTimes
+from controller.machine.settings import EventTimes
+from controller.store.session_events import SessionEvents
 from milena_broker import __version__
 
 CONTROLLER_SUMS = (

@@ -12,7 +12,7 @@ from hashlib import sha1
 from typing import Final
 
 from controller.coordination.machine.messages import Acl
-from controller.state_store import StoreError
+from controller.store.state_store import StoreError
 
 
 class Permission(IntFlag):

@@ -60,7 +60,7 @@ from controller.coordination.machine.tree import (
     Znode,
     require_valid,
 )
-from controller.state_store import (
+from controller.store.state_store import (
     BadVersion,
     NoChildrenForEphemerals,
     NodeExists,
@@ -70,7 +70,7 @@ from controller.state_store import (
     WatchEvent,
     WatchKind,
 )
-from controller.watches import Watchers
+from controller.store.watches import Watchers
 
 _NO_ZXID: Final = -1
 _NAME_BYTES: Final = 8

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from controller.coordination.machine.access import OPEN, READ_ONLY, NoAuthError, Permission
 from controller.coordination.machine.messages import Acl, Stat
-from controller.state_store import (
+from controller.store.state_store import (
     ANY_VERSION,
     SEQUENCE_DIGITS,
     BadVersion,

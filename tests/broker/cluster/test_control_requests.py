@@ -20,7 +20,7 @@ from broker.loop.slices import SlicedWork
 from broker.loop.subscribers import Subscribers
 from broker.loop.timer import Timer
 from config.broker import BrokerConfig
-from controller.broker_channels import ControlRequest
+from controller.active.broker_channels import ControlRequest
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,

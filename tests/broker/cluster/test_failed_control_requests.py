@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.state_store import Node, StateStore, StoreUnavailable, Watch
+from controller.store.state_store import Node, StateStore, StoreUnavailable, Watch
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 from tests.support.in_process_cluster import running_cluster, until
 

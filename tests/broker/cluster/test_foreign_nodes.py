@@ -10,10 +10,10 @@ import pytest
 from broker.environment import environment_of_this_machine
 from broker.server import Server, StartupError
 from config.broker import BrokerConfig
-from controller import paths
-from controller.embedded.memory_store import MemoryStore, MemoryTree
-from controller.registration import ensure_paths
-from controller.state_store import parent_path
+from controller.coordination.memory_store import MemoryStore, MemoryTree
+from controller.store.state_store import parent_path
+from controller.tree import paths
+from controller.tree.registration import ensure_paths
 from protocol.errors import KafkaError
 from tests.support.in_process_cluster import until
 

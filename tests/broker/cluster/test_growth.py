@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller import paths
-from controller.embedded.memory_store import MemoryStore
+from controller.coordination.memory_store import MemoryStore
+from controller.tree import paths
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataResponseTopic

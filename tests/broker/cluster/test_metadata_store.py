@@ -14,7 +14,7 @@ from broker.server import Server
 from config.broker import BrokerConfig
 from controller.embedded.sqlite_file import SqliteFile, Transaction
 from controller.embedded.sqlite_store import METADATA_FILE
-from controller.state_store import Operation, Result
+from controller.store.state_store import Operation, Result
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
 from tests.broker.handlers.test_produce_and_fetch import batch_of, fetch, produce

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import paths
+from controller.tree import paths
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.cluster.test_control_channels import create, produce

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.requests.services import Services
-from controller import paths
+from controller.tree import paths
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import (

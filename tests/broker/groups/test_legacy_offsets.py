@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.groups.legacy_offsets import LegacyOffsets
-from controller.embedded.memory_store import MemoryStore, MemoryTree
+from controller.coordination.memory_store import MemoryStore, MemoryTree
 from protocol.errors import ErrorCode, KafkaError
 
 

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from config.versions import KAFKA_VERSION
-from controller import paths
+from controller.tree import paths
 from protocol.codec import encode
 from protocol.headers import request_header
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

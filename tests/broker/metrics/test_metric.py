@@ -8,7 +8,7 @@ from broker.cluster.broker_state import BrokerState
 from broker.metrics.metric import Kind, Metric, alone
 from broker.metrics.registry import Registry
 from broker.metrics.subjects.cluster import broker_metrics, controller_metrics
-from controller.events import Event
+from controller.machine.events import Event
 from tests.controller.scripted_cluster import ScriptedCluster
 
 

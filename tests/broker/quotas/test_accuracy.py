@@ -11,7 +11,7 @@ import pytest
 
 from broker.quotas.client_quotas import QuotaChange
 from broker.quotas.enforcement import Key
-from controller.embedded.memory_store import MemoryStore
+from controller.coordination.memory_store import MemoryStore
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.handlers.test_produce_and_fetch import batch_of
 from tests.broker.quotas.test_enforcement import Quotas

@@ -11,7 +11,7 @@ import pytest
 from broker.quotas.callback import CallbackQuota
 from broker.quotas.enforcement import Key, QuotaWindows
 from config.broker import BrokerConfig
-from controller.embedded.memory_store import MemoryStore
+from controller.coordination.memory_store import MemoryStore
 from tests.broker.quotas.test_enforcement import Quotas
 from tests.support.in_process import reason_not_to_start, running_broker
 

@@ -16,9 +16,9 @@ from broker.quotas.client_quotas import (
     entity_of,
     matches,
 )
-from controller import paths
-from controller.embedded.memory_store import MemoryStore, MemoryTree
-from controller.paths import ConfigEntity
+from controller.coordination.memory_store import MemoryStore, MemoryTree
+from controller.tree import paths
+from controller.tree.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 
 Names = tuple[tuple[str, str | None], ...]

@@ -6,9 +6,9 @@ import pytest
 
 from broker.quotas.client_quotas import ClientQuotas, QuotaChange
 from broker.quotas.enforcement import IDLE_MS_MAX, EnforcedQuotas, Key, QuotaWindows
-from controller import paths
-from controller.embedded.memory_store import MemoryStore
-from controller.paths import ConfigEntity
+from controller.coordination.memory_store import MemoryStore
+from controller.tree import paths
+from controller.tree.paths import ConfigEntity
 from tests.support.manual_clock import ManualClock
 
 LEVELS: list[list[tuple[str, str | None]]] = [

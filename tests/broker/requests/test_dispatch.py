@@ -19,7 +19,7 @@ from broker.requests.dispatch import ERROR_MESSAGE_MAX, SIZE_IN_STEPS_MAX, Reque
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
 from broker.security.authorizer import Authorizer
-from controller.state_store import SessionExpired
+from controller.store.state_store import SessionExpired
 from protocol.api import APIS
 from protocol.api_key import ApiKey
 from protocol.codec import decode, encode

@@ -10,7 +10,7 @@ from base.pause import never
 from broker.security.acl_store import AclStore
 from broker.security.acls import Acl, Filter, Operation, Pattern, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer
-from controller.embedded.memory_store import MemoryStore, MemoryTree
+from controller.coordination.memory_store import MemoryStore, MemoryTree
 from protocol.errors import ErrorCode
 
 ALLOW = Acl("User:alice", "*", Operation.READ, Permission.ALLOW)

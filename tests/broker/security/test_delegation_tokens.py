@@ -12,7 +12,7 @@ from broker.network.sasl.clients import ScramClient
 from broker.network.sasl.exchange import InvalidCredentials, Login
 from broker.network.sasl.scram import Digest, ScramExchange
 from broker.security.delegation_tokens import DelegationToken, DelegationTokens, TokenTimes
-from controller.embedded.memory_store import MemoryStore
+from controller.coordination.memory_store import MemoryStore
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock
 

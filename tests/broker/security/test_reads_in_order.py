@@ -19,10 +19,10 @@ from broker.security.authorizer import Authorizer
 from broker.security.delegation_tokens import DelegationTokens, TokenTimes
 from broker.security.scram_credentials import Deletion, Mechanism, ScramCredentials, Upsertion
 from config.broker import BrokerConfig
-from controller import paths
-from controller.embedded.memory_store import MemoryTree
-from controller.entity_configs import overrides_of_topics
-from controller.registration import ensure_paths
+from controller.coordination.memory_store import MemoryTree
+from controller.tree import paths
+from controller.tree.entity_configs import overrides_of_topics
+from controller.tree.registration import ensure_paths
 from tests.support.held_store import HeldStore
 from tests.support.manual_clock import ManualClock
 

@@ -8,8 +8,8 @@ import pytest
 
 from broker.loop.slices import SLICE_MS, SlicedWork
 from broker.security.scram_credentials import Deletion, Mechanism, ScramCredentials, Upsertion, stored_text
-from controller import paths
-from controller.embedded.memory_store import MemoryStore, MemoryTree
+from controller.coordination.memory_store import MemoryStore, MemoryTree
+from controller.tree import paths
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import SteppingClock
 

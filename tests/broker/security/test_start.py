@@ -14,9 +14,9 @@ from broker.security.delegation_tokens import DelegationTokens
 from broker.security.password_encoder import PasswordEncoder
 from broker.security.scram_credentials import ScramCredentials
 from config.broker import BrokerConfig
-from controller.entity_configs import change_overrides, entity_overrides
-from controller.membership import Membership
-from controller.paths import broker_entity
+from controller.tree.entity_configs import change_overrides, entity_overrides
+from controller.tree.membership import Membership
+from controller.tree.paths import broker_entity
 from tests.support.in_process import running_broker
 
 KEY = "ssl.key.password"

@@ -14,10 +14,10 @@ from broker.loop.slices import SlicedWork
 from broker.settings.config_changes import Alteration, ConfigChanges, KeyChange, Operation, ResourceType
 from config import broker_properties as rows
 from config.broker import BrokerConfig
-from controller import paths
-from controller.embedded.memory_store import MemoryStore
-from controller.entity_configs import change_overrides, entity_overrides, overrides_of_topics
-from controller.paths import ConfigEntity
+from controller.coordination.memory_store import MemoryStore
+from controller.tree import paths
+from controller.tree.entity_configs import change_overrides, entity_overrides, overrides_of_topics
+from controller.tree.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.manual_clock import ManualClock
 

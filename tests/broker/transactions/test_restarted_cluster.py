@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.embedded.memory_store import MemoryStore
-from controller.state_store import Node, Watch
+from controller.coordination.memory_store import MemoryStore
+from controller.store.state_store import Node, Watch
 from protocol.errors import ErrorCode
 from tests.broker.cluster.test_control_channels import create
 from tests.broker.transactions.test_across_brokers import Producer, last_stable_offset, pause

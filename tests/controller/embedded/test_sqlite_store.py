@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.embedded.sqlite_store import SqliteStore
-from controller.state_store import Create, StoreUnavailable, WatchEvent
+from controller.store.state_store import Create, StoreUnavailable, WatchEvent
 from tests.support.manual_clock import ManualClock
 
 # A process of its own, because only the end of one drops the lock without closing the store.

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from controller import paths
 from controller.embedded import sqlite_file, store_copies
 from controller.embedded.sqlite_file import SqliteFile, Transaction
 from controller.embedded.store_copies import OPEN_RETRY_S, OPEN_TRIES, StoreCopies
-from controller.state_store import Create, NodeExists, Operation, Result, SetData, StoreUnavailable
+from controller.store.state_store import Create, NodeExists, Operation, Result, SetData, StoreUnavailable
+from controller.tree import paths
 from tests.support.manual_clock import ManualClock
 
 CLUSTER, OTHER_CLUSTER = "7ym0r3ycTc-XAnwnQmXzjg", "pSEGtdSkRXmCBClYmmbVaw"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.state_store import WatchEvent, WatchKind
+from controller.store.state_store import WatchEvent, WatchKind
 from controller.zookeeper.armed_watches import ArmedWatches
 
 

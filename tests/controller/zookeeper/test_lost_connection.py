@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from kazoo.client import KazooClient
 
-from controller.state_store import (
+from controller.store.state_store import (
     BadVersion,
     Check,
     Create,

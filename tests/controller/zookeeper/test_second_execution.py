@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from controller.state_store import Check, Create, Delete, Node, Operation, Result, SetData, Stat
+from controller.store.state_store import Check, Create, Delete, Node, Operation, Result, SetData, Stat
 from controller.zookeeper.second_execution import paths_to_read, results_if_applied
 
 SESSION = 7

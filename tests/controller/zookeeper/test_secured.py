@@ -16,7 +16,7 @@ from broker.settings.client_login import Surroundings
 from broker.settings.security_sources import InvalidSecurityError
 from broker.settings.zookeeper_settings import zookeeper_settings
 from config.broker import BrokerConfig
-from controller.state_store import Create, StoreUnavailable
+from controller.store.state_store import Create, StoreUnavailable
 from controller.zookeeper.connection import new_client
 from controller.zookeeper.security import Access, access_of
 from controller.zookeeper.settings import ZooKeeperSettings

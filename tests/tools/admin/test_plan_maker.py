@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from base.topic_partition import TopicPartition
-from controller.assignment import assign_replicas
+from controller.machine.assignment import assign_replicas
 from tools.admin.plan_maker import (
     Cluster,
     balance,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.embedded.sqlite_file import SqliteFile, Transaction
-from controller.state_store import Create, SetData
+from controller.store.state_store import Create, SetData
 from tools.files import store_backup
 from tools.files.store_backup import BackupError, back_up, copy_consistently
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
-from controller.state_store import Create
+from controller.store.state_store import Create
 from storage.disk import checkpoints
 from storage.disk.files import OsFiles
 from tests.support.manual_clock import ManualClock

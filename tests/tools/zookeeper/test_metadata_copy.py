@@ -12,9 +12,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from controller import paths
 from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
-from controller.registration import ensure_cluster_id
+from controller.tree import paths
+from controller.tree.registration import ensure_cluster_id
 from tests.support.manual_clock import ManualClock
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port

@@ -25,12 +25,12 @@ from broker.settings.dynamic_config import usable
 from config.broker import BrokerConfig, is_password
 from config.definition import ConfigError, ConfigErrors
 from config.log_config import validate_topic_overrides
-from controller import paths
 from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
-from controller.entity_configs import all_overrides, change_overrides
-from controller.paths import PERSISTENT_PATHS, ConfigEntity, Undecodable, config_path
-from controller.registration import ensure_paths
-from controller.state_store import StateStore, StoreError, StoreUnavailable
+from controller.store.state_store import StateStore, StoreError, StoreUnavailable
+from controller.tree import paths
+from controller.tree.entity_configs import all_overrides, change_overrides
+from controller.tree.paths import PERSISTENT_PATHS, ConfigEntity, Undecodable, config_path
+from controller.tree.registration import ensure_paths
 from controller.zookeeper.security import ZooKeeperSecurity
 from controller.zookeeper.settings import ZooKeeperSettings
 from controller.zookeeper.store import ZooKeeperStore
