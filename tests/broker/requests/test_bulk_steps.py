@@ -17,7 +17,15 @@ import pytest
 
 from bench.attacks import has_distinct, list_paths, stuffed
 from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC
-from broker.handlers import alter_configs, find_coordinator, guard, incremental_alter_configs, offset_fetch
+from broker.handlers import (
+    alter_configs,
+    find_coordinator,
+    guard,
+    incremental_alter_configs,
+    offset_commit,
+    offset_fetch,
+    write_txn_markers,
+)
 from broker.handlers.declaration import Elements
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SLICE_MS
@@ -40,16 +48,34 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.schema import Field
 from tests.storage.builders import pause, steps_of
 from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import SteppingClock
 
-ELEMENTS = 2_000
+ELEMENTS = 800
 """More than any step takes of what does not grow with a request, with the patches below."""
+STEP_SIZES = (
+    (alter_configs, "STATED_CHANGES_MAX"),
+    (find_coordinator, "STEP_SIZE"),
+    (guard, "DECIDED_IN_A_SLICE_STEP"),
+    (guard, "NAMES_IN_A_STEP"),
+    (incremental_alter_configs, "STATED_CHANGES_MAX"),
+    (offset_commit, "COMMIT_STEP_SIZE"),
+    (offset_fetch, "STEP_SIZE"),
+    (write_txn_markers, "STEP_SIZE"),
+)
+"""How many elements a step takes: few, so that a request with fewer elements shows a step that takes all."""
 TOPICS = 5_000
 """Metadata is read by a thousand topics at a time."""
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
-WITH_ACLS = MappingProxyType({"authorizer.class.name": AUTHORIZERS[0], "allow.everyone.if.no.acl.found": "true"})
+WITH_ACLS = MappingProxyType(
+    {
+        "authorizer.class.name": AUTHORIZERS[0],
+        "allow.everyone.if.no.acl.found": "true",
+        "log.cleaner.enable": "false",  # it would list all logs in one step of the same event loop
+    }
+)
 ROOT = Path(__file__).parents[3]
 COUNTED = tuple(f"{ROOT / package}{os.sep}" for package in ("base", "broker", "controller", "storage"))
 """Where code counts: not in the client, which is in this thread as well."""
@@ -115,43 +141,63 @@ async def broker_in_single_steps(
         await broker.create_topic("t", 2)
         await broker.services.groups.partitions.ensure_topic()
         monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 100)
-        monkeypatch.setattr(offset_fetch, "STEP_SIZE", 50)
-        monkeypatch.setattr(guard, "NAMES_IN_A_STEP", 50)
-        for module in (alter_configs, incremental_alter_configs):
-            monkeypatch.setattr(module, "STATED_CHANGES_MAX", 50)
+        for module, size in STEP_SIZES:
+            monkeypatch.setattr(module, size, 10)
         sliced_work = broker.services.sliced_work
         monkeypatch.setattr(sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
         monkeypatch.setattr(sliced_work, "_steps_min", 1)
         yield broker
 
 
-def bulk_cases() -> list[Any]:
-    cases = []
+BULK = [key for key in sorted(TABLE) if TABLE[key].API.elements is Elements.BULK]
+
+
+Place = tuple[int, tuple[Field, ...], bool]
+"""An API, the path of a list of its request, and whether the elements of the list differ."""
+
+
+def places() -> Iterator[Place]:
+    """Yield every list of every bulk request."""
     for key in (key for key in sorted(TABLE) if TABLE[key].API.elements is Elements.BULK):
-        api = APIS[key]
-        version = api.versions[-1]
-        for path in list_paths(api.request, version):
+        version = APIS[key].versions[-1]
+        for path in list_paths(APIS[key].request, version):
             for is_distinct in [False, True] if has_distinct(path[-1], version) else [False]:
-                name = f"{api.name}-{'.'.join(field.name for field in path)}-{'distinct' if is_distinct else 'same'}"
-                cases.append(pytest.param(key, path, is_distinct, id=name))
-    return cases
+                yield key, path, is_distinct
 
 
-@pytest.mark.parametrize("is_denied", [False, True], ids=["allowed", "denied"])
-@pytest.mark.parametrize(("key", "path", "is_distinct"), bulk_cases())
-async def test_no_step_iterates_over_all_elements_of_a_bulk_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: int, path: Any, is_distinct: bool, is_denied: bool
-) -> None:
-    api = APIS[key]
-    version = api.versions[-1]
-    request = stuffed(api.request, version, path, ELEMENTS, is_distinct=is_distinct)
+def name_of(place: Place) -> str:
+    key, path, is_distinct = place
+    return f"{APIS[key].name}-{'.'.join(field.name for field in path)}-{'distinct' if is_distinct else 'same'}"
+
+
+async def longest_step(broker: InProcessBroker, place: Place) -> Counter[str]:
+    """Send a request with many elements at this place, and count the lines of the longest turn."""
+    key, path, is_distinct = place
+    version = APIS[key].versions[-1]
     steps = Steps()
+    with steps.counted(), suppress(Malformed):  # acks=0 asks for a closed connection
+        await broker.ask(stuffed(APIS[key].request, version, path, ELEMENTS, is_distinct=is_distinct), version)
+    return steps.longest
+
+
+@pytest.mark.parametrize("place", [pytest.param(place, id=name_of(place)) for place in places()])
+async def test_no_step_iterates_over_all_elements_of_a_bulk_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
     async with broker_in_single_steps(tmp_path / "data", monkeypatch, WITH_ACLS) as broker:
-        if is_denied:
-            deny_all(broker.services.authorizer)
-        with steps.counted(), suppress(Malformed):  # acks=0 asks for a closed connection
-            await broker.ask(request, version)
-    assert 0 < steps.longest.total() < ELEMENTS, steps.longest.most_common(5)
+        longest = await longest_step(broker, place)
+    assert 0 < longest.total() < ELEMENTS, longest.most_common(5)
+
+
+async def test_no_step_iterates_over_all_elements_of_a_denied_bulk_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such requests change nothing, so that all go to the same broker."""
+    async with broker_in_single_steps(tmp_path / "data", monkeypatch, WITH_ACLS) as broker:
+        deny_all(broker.services.authorizer)
+        for place in places():
+            longest = await longest_step(broker, place)
+            assert 0 < longest.total() < ELEMENTS, (name_of(place), longest.most_common(5))
 
 
 def deny_all(authorizer: Authorizer) -> None:
