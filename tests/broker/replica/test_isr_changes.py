@@ -119,9 +119,9 @@ async def test_changes_of_one_turn_share_a_request_and_later_ones_the_next(tmp_p
     controller.may_respond.clear()
     leader = Leader(controller)
     partitions = [leader.expand(tmp_path / "a"), leader.expand(tmp_path / "b")]
-    await until(lambda: bool(controller.active.requests))
+    await until(lambda: bool(controller.requests))
     # Both are partition 0 of topic t, with ids of their own: the later change has replaced the earlier one.
-    (request,) = controller.active.requests
+    (request,) = controller.requests
     (topic,) = request.topics
     (data,) = topic.partitions
     assert (request.broker_id, request.broker_epoch, topic.topic_id) == (ME, 11, partitions[1].topic_id)
@@ -129,10 +129,10 @@ async def test_changes_of_one_turn_share_a_request_and_later_ones_the_next(tmp_p
     assert (data.leader_epoch, data.partition_epoch, data.leader_recovery_state) == (0, 0, 0)
     third = leader.expand(tmp_path / "c")
     await asyncio.sleep(0)
-    assert len(controller.active.requests) == 1
+    assert len(controller.requests) == 1
     controller.may_respond.set()
     await until(lambda: third.isr_change is None)
-    assert len(controller.active.requests) == 2
+    assert len(controller.requests) == 2
     assert leader.changes.expand_count == 2
 
 
@@ -148,7 +148,7 @@ async def test_change_submitted_right_after_the_last_response_is_requested(tmp_p
     leader = Leader(controller)
     leader.expand(tmp_path / "a")
     await until(lambda: bool(second) and second[0].isr_change is None)
-    assert len(controller.active.requests) == 2
+    assert len(controller.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_change_is_requested_until_a_response_arrives(tmp_path: Path, refu
     partition = leader.expand(tmp_path)
     await until(lambda: partition.isr_change is None)
     assert tuple(partition.leadership.isr) == (ME, A, B)
-    assert len(controller.active.requests) == 3
+    assert len(controller.requests) == 3
     assert (leader.changes.expand_count, leader.changes.failure_count) == (1, 0)
 
 
@@ -182,7 +182,7 @@ async def test_refused_change_is_counted_and_repeated_only_if_that_may_help(
     leader = Leader(controller)
     leader.expand(tmp_path)
     await until(lambda: leader.changes._task is None)
-    assert len(controller.active.requests) == requests
+    assert len(controller.requests) == requests
     assert leader.changes.failure_count == 1
 
 
@@ -191,7 +191,7 @@ async def test_partition_missing_in_the_response_is_requested_again(tmp_path: Pa
     leader = Leader(controller)
     partition = leader.expand(tmp_path)
     await until(lambda: partition.isr_change is None)
-    assert len(controller.active.requests) == 2
+    assert len(controller.requests) == 2
 
 
 async def test_change_that_newer_metadata_has_ended_is_not_requested_again(tmp_path: Path) -> None:
@@ -199,11 +199,11 @@ async def test_change_that_newer_metadata_has_ended_is_not_requested_again(tmp_p
     controller.may_respond.clear()
     leader = Leader(controller)
     partition = leader.expand(tmp_path)
-    await until(lambda: bool(controller.active.requests))
+    await until(lambda: bool(controller.requests))
     partition.lead(led_by(ME, 1, (ME, A)), 0)
     controller.may_respond.set()
     await until(lambda: leader.changes._task is None)
-    assert len(controller.active.requests) == 1
+    assert len(controller.requests) == 1
 
 
 async def test_nothing_is_requested_after_a_stop(tmp_path: Path) -> None:
@@ -211,11 +211,11 @@ async def test_nothing_is_requested_after_a_stop(tmp_path: Path) -> None:
     controller.may_respond.clear()
     leader = Leader(controller)
     leader.expand(tmp_path / "a")
-    await until(lambda: bool(controller.active.requests))
+    await until(lambda: bool(controller.requests))
     await leader.changes.stop()
     leader.expand(tmp_path / "b")
     await asyncio.sleep(0)
-    assert len(controller.active.requests) == 1
+    assert len(controller.requests) == 1
 
 
 async def test_request_names_a_bounded_number_of_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ async def test_request_names_a_bounded_number_of_partitions(tmp_path: Path, monk
             if isinstance(effect, IsrChange):
                 leader.changes.submit(partition, effect)
     await until(lambda: leader.changes.expand_count == 5)
-    assert [sum(len(topic.partitions) for topic in it.topics) for it in controller.active.requests] == [2, 2, 1]
+    assert [sum(len(topic.partitions) for topic in it.topics) for it in controller.requests] == [2, 2, 1]
 
 
 async def test_repetition_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
