@@ -20,6 +20,7 @@ from base.file_slice import FileSlice
 from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.cluster.peers import Link
+from broker.handlers.config_permissions import WITH_PERMISSIONS
 from broker.handlers.guard import DENIED
 from broker.network.channel import Channel
 from broker.network.connection import Buffer, Dispatcher, Outcome
@@ -27,7 +28,7 @@ from broker.network.outgoing import OutgoingConnection, PeerUnavailable
 from broker.requests.budget import ELEMENTS_ON_LOOP_MAX, RESPONSE_SIZE_MAX
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
-from broker.security.acls import Operation, ResourceType
+from broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from protocol.api import APIS, Api
 from protocol.api_key import ApiKey
 from protocol.codec import decoder, encode
@@ -247,9 +248,6 @@ class _Requester:
     """In the audit log: the request that asks about the cluster."""
 
 
-TOPIC_RESOURCE = 2
-
-
 def _whole(buffers: Sequence[Buffer | FileSlice]) -> bytes:
     return b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in buffers)
 
@@ -264,7 +262,5 @@ def _resources(request: Any) -> Iterable[tuple[ResourceType, str]]:
     for group in [*getattr(request, "groups", ()), *getattr(request, "groups_names", ())]:
         yield ResourceType.GROUP, group if isinstance(group, str) else group.group_id
     for resource in getattr(request, "resources", ()):
-        if resource.resource_type == TOPIC_RESOURCE:
-            yield ResourceType.TOPIC, resource.resource_name
-        else:
-            yield ResourceType.CLUSTER, "kafka-cluster"
+        kind = WITH_PERMISSIONS.get(resource.resource_type)
+        yield (ResourceType.CLUSTER, CLUSTER_NAME) if kind is None else (kind, resource.resource_name)

@@ -30,7 +30,7 @@ API = Declaration(
     ApiKey.ALTER_CONFIGS,
     permissions=Permissions(
         topic=acls.Operation.ALTER_CONFIGS,
-        note="AlterConfigs on the cluster for everything else",
+        note="AlterConfigs on the group for groups, on the cluster for everything else",
     ),
     waits_for=METADATA_STORE,
     elements=Elements.BULK,

@@ -1,19 +1,25 @@
-"""The permissions of requests about configurations: on a topic, or on the cluster for brokers and loggers.
+"""The permissions of requests about configurations: on a topic or group, or on the cluster for everything else.
 
 Owns how the results of allowed and denied resources become one response, for the handlers of such requests.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from broker.handlers.guard import Guard
+from broker.handlers.guard import DENIED, Guard
 from broker.handlers.partial_service import Needs, with_field
 from broker.handlers.request_context import RequestContext
 from broker.security.acls import Operation, ResourceType
+from broker.settings import config_changes
 from protocol.errors import ErrorCode
 
-TOPIC_RESOURCE = 2
+WITH_PERMISSIONS: Mapping[int, ResourceType] = MappingProxyType(
+    {config_changes.ResourceType.TOPIC: ResourceType.TOPIC, config_changes.ResourceType.GROUP: ResourceType.GROUP}
+)
+"""What has permissions of its own, by the type of a configured resource (KIP-248, KIP-848)."""
 
 
 async def authorize_resources(
@@ -25,12 +31,13 @@ async def authorize_resources(
     pause = services.sliced_work.pause
     for resource in request.resources:
         await pause()
-        if resource.resource_type == TOPIC_RESOURCE:
-            is_allowed = guard.allows(context, ResourceType.TOPIC, resource.resource_name)
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        else:
+        kind = WITH_PERMISSIONS.get(resource.resource_type)
+        if kind is None:
             is_allowed = guard.authorizer.allows_cluster(context, operation)
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        else:
+            is_allowed = guard.authorizer.allows(context, operation, kind, resource.resource_name)
+            code = DENIED[kind]
         (allowed if is_allowed else denied.setdefault(code, [])).append(resource)
     if not denied:
         return await guard.served(services, request, context)

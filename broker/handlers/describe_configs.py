@@ -49,7 +49,7 @@ API = Declaration(
     ApiKey.DESCRIBE_CONFIGS,
     permissions=Permissions(
         topic=Operation.DESCRIBE_CONFIGS,
-        note="DescribeConfigs on the cluster for everything else",
+        note="DescribeConfigs on the group for groups, on the cluster for everything else",
     ),
     elements=Elements.BULK,
 )

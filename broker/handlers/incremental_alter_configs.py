@@ -29,7 +29,7 @@ API = Declaration(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     permissions=Permissions(
         topic=Operation.ALTER_CONFIGS,
-        note="AlterConfigs on the cluster for everything else",
+        note="AlterConfigs on the group for groups, on the cluster for everything else",
     ),
     waits_for=METADATA_STORE,
     elements=Elements.BULK,

@@ -16,6 +16,7 @@ from broker.security.acls import Acl, Operation, Pattern, PatternType, Permissio
 from broker.security.authorizer import Authorizer
 from config.broker_properties import AUTHORIZERS
 from protocol.api import APIS
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, Malformed
 from tests.fuzz.valid_requests import READ_TOPIC, TOPIC, Known, build, valid_requests
 from tests.support.in_process import InProcessBroker, running_broker
@@ -229,6 +230,27 @@ async def test_allowed_part_of_a_request_is_served(broker: InProcessBroker) -> N
     with pytest.raises(Malformed):
         await ask(broker, EVE, 0, 9, {**both, "acks": 0})
     await allow(broker, ResourceType.TOPIC, TOPIC)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_settings_of_a_group_need_permission_on_the_group(broker: InProcessBroker) -> None:
+    """Not on the cluster, as those of brokers do (KIP-848)."""
+    settings = [{"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "50000"}]
+    resource = {"resource_type": 32, "resource_name": GROUP}
+    requests = (
+        (ApiKey.DESCRIBE_CONFIGS, Operation.DESCRIBE_CONFIGS, {**resource, "configuration_keys": None}),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, Operation.ALTER_CONFIGS, {**resource, "configs": settings}),
+    )
+    for key, operation, named in requests:
+        for allowed, code in (
+            ((ResourceType.CLUSTER, "kafka-cluster"), ErrorCode.GROUP_AUTHORIZATION_FAILED),
+            ((ResourceType.GROUP, GROUP), ErrorCode.NONE),
+        ):
+            await allow(broker, *allowed, operation)
+            response = await ask(broker, EVE, key, 1, {"resources": [named], "validate_only": False})
+            (result,) = response.results if key is ApiKey.DESCRIBE_CONFIGS else response.responses
+            assert result.error_code == code, (key, allowed)
+            await allow(broker, *allowed)
 
 
 @pytest.mark.asyncio(loop_scope="module")
