@@ -6,9 +6,10 @@ Owns what a valid subscription is. Pure. Must not know where subscriptions are s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from base import re2_patterns
 from config.client_metrics import CLIENT_METRICS_PROPERTIES, INTERVAL_MS, MATCH, METRICS
 from config.definition import ConfigError
 from protocol.errors import ErrorCode, KafkaError
@@ -32,15 +33,12 @@ class Subscription(NamedTuple):
     """The texts that were set, by name."""
     metrics: tuple[str, ...]
     interval_ms: int
-    match: Mapping[str, re.Pattern[str]]
-    """A pattern for the whole text of an attribute."""
+    match: Mapping[str, Callable[[str], bool]]
+    """The test of the whole text of an attribute."""
 
     def matches(self, attributes: Mapping[str, str | None]) -> bool:
         """Return whether a client with these attributes is meant. An attribute that it lacks matches no pattern."""
-        return all(
-            (text := attributes[name]) is not None and pattern.fullmatch(text) is not None
-            for name, pattern in self.match.items()
-        )
+        return all((text := attributes[name]) is not None and is_match(text) for name, is_match in self.match.items())
 
 
 def subscription_of(name: str, settings: Mapping[str, str]) -> Subscription:
@@ -75,7 +73,7 @@ def _interval_ms(settings: Mapping[str, str]) -> int:
         ) from error
 
 
-def _patterns(match: tuple[str, ...]) -> Iterator[tuple[str, re.Pattern[str]]]:
+def _patterns(match: tuple[str, ...]) -> Iterator[tuple[str, Callable[[str], bool]]]:
     for text in match:
         attribute, equals, pattern = text.partition("=")
         attribute, pattern = attribute.strip(), pattern.strip()
@@ -83,8 +81,8 @@ def _patterns(match: tuple[str, ...]) -> Iterator[tuple[str, re.Pattern[str]]]:
         if not is_valid or len(pattern) > PATTERN_LENGTH_MAX:
             raise _illegal(text)
         try:
-            yield attribute, re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
+            yield attribute, re2_patterns.matcher(pattern)
+        except ValueError as error:
             raise _illegal(text) from error
 
 

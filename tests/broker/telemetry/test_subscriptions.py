@@ -36,6 +36,12 @@ def test_all_patterns_match_whole_texts(match: str, is_matched: bool) -> None:
     assert subscription_of("s", {"match": match}).matches(CLIENT) is is_matched
 
 
+def test_a_pattern_takes_linear_time() -> None:
+    """A backtracking search of this text would not end."""
+    exploding = subscription_of("s", {"match": "client_id=(a+)+b"})
+    assert not exploding.matches({**CLIENT, "client_id": "a" * 10_000})
+
+
 def test_what_a_client_lacks_matches_nothing() -> None:
     assert not subscription_of("s", {"match": "client_id=.*"}).matches({**CLIENT, "client_id": None})
 
@@ -52,6 +58,7 @@ def test_what_a_client_lacks_matches_nothing() -> None:
         ("s", {"match": "client_id=a=b"}, "INVALID_CONFIG", "Illegal client matching pattern: client_id=a=b"),
         ("s", {"match": "host=a"}, "INVALID_CONFIG", "Illegal client matching pattern: host=a"),
         ("s", {"match": "client_id=("}, "INVALID_CONFIG", "Illegal client matching pattern: client_id=("),
+        ("s", {"match": "client_id=(?!a).*"}, "INVALID_CONFIG", "Illegal client matching pattern: client_id=(?!a)"),
         ("s", {"match": f"client_id={'a' * 1001}"}, "INVALID_CONFIG", "Illegal client matching pattern: "),
     ],
 )
