@@ -11,10 +11,11 @@ error codes. Must not know: where the coordinator is (`CoordinatorLink` does), r
 state.
 
 A guard is created before the verification and checked after it. A marker appended in between cancels the guard, because
-the verification concerned the transaction that the marker ended. A guard also keeps the lowest sequence number of the
-producer. So a later batch cannot overtake an earlier, rejected one while the partition has no state of the producer.
-Once the transaction has data here, its guard is not used until the marker removes it. A guard ends with the leadership:
-other leaders may append markers and batches of the producer.
+the verification concerned the transaction that the marker ended. An addition waits for the markers of the producer's
+last transaction, and they cancel its guard too; so it is asked for again with another guard. A guard also keeps the
+lowest sequence number of the producer. So a later batch cannot overtake an earlier, rejected one while the partition
+has no state of the producer. Once the transaction has data here, its guard is not used until the marker removes it. A
+guard ends with the leadership: other leaders may append markers and batches of the producer.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ COMMIT_ERRORS: Mapping[int, ErrorCode] = MappingProxyType(
     }
 )
 """The same for offsets. A moved coordinator of transactions must not make the client look up that of the group."""
+
+ADDITIONS_MAX: Final = 5
+"""How often an addition is asked for that markers interrupt: a coordinator may send a marker again."""
 
 Verdicts = Mapping[TopicPartition, int]
 """The coordinator's code for each partition of a verification."""
@@ -243,19 +247,21 @@ class TransactionVerifier:
         """
         if not client.adds_partitions and not self._is_enabled():
             return self._admission({}, {}, client, is_required=False)
-        now_ms = self._clock.now_ms()
-        guards: dict[TopicPartition, Guard] = {}
+        sequences: dict[TopicPartition, int] = {}
         producers = set()
         for partition, state, header in batches:
-            producer = Producer(header.producer_id, header.producer_epoch)
-            producers.add(producer)
+            producers.add(Producer(header.producer_id, header.producer_epoch))
             if not has_open_transaction(state, header):
-                guards[partition] = self._guards.take(partition, producer, header.base_sequence, now_ms)
+                sequences[partition] = min(header.base_sequence, sequences.get(partition, header.base_sequence))
         if len(producers) > 1:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained several producers")
-        if not guards:
+        if not sequences:
             return self._admission({}, {}, client)
-        verdicts = self._ask(transactional_id, producers.pop(), list(guards), client)
+        producer = producers.pop()
+        if client.adds_partitions:
+            return self._after_addition(transactional_id, producer, sequences, client)
+        guards = self._take(producer, sequences)
+        verdicts = self._link.verify(transactional_id, producer, list(sequences))
         if isinstance(verdicts, Mapping):
             self._count_failures(verdicts)
             return self._admission(guards, verdicts, client)
@@ -271,11 +277,14 @@ class TransactionVerifier:
         """
         if not client.adds_partitions and not self._is_enabled():
             return
-        guard = self._guards.take(partition, producer, NONE, self._clock.now_ms())
-        verdicts = self._ask(transactional_id, producer, [partition], client)
-        verdicts = verdicts if isinstance(verdicts, Mapping) else await self._timed(verdicts)
+        if client.adds_partitions:
+            guards, verdicts = await self._added(transactional_id, producer, {partition: NONE})
+        else:
+            guards = self._take(producer, {partition: NONE})
+            awaited = self._link.verify(transactional_id, producer, [partition])
+            verdicts = awaited if isinstance(awaited, Mapping) else await self._timed(awaited)
         self._count_failures(verdicts)
-        code = verdicts[partition]
+        guard, code = guards[partition], verdicts[partition]
         if guard.is_cancelled or (code == ErrorCode.TRANSACTION_ABORTABLE and not client.knows_abortable):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         if guard.leading_since != self._guards.leading_since(partition):
@@ -283,11 +292,37 @@ class TransactionVerifier:
         if code:
             raise KafkaError(COMMIT_ERRORS.get(code, ErrorCode(code)))
 
-    def _ask(
-        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition], client: ClientTerms
-    ) -> Verdicts | Awaitable[Verdicts]:
-        ask = self._link.add if client.adds_partitions else self._link.verify
-        return ask(transactional_id, producer, partitions)
+    def _take(self, producer: Producer, sequences: Mapping[TopicPartition, int]) -> dict[TopicPartition, Guard]:
+        now_ms = self._clock.now_ms()
+        return {
+            partition: self._guards.take(partition, producer, sequence, now_ms)
+            for partition, sequence in sequences.items()
+        }
+
+    async def _added(
+        self, transactional_id: str, producer: Producer, sequences: Mapping[TopicPartition, int]
+    ) -> tuple[Mapping[TopicPartition, Guard], Verdicts]:
+        """Add partitions to the producer's transaction; again those to which a marker was appended meanwhile."""
+        guards = self._take(producer, sequences)
+        verdicts = dict(await self._timed(self._link.add(transactional_id, producer, list(guards))))
+        for _ in range(ADDITIONS_MAX - 1):
+            interrupted = {each: sequences[each] for each, guard in guards.items() if guard.is_cancelled}
+            if not interrupted:
+                break
+            guards |= self._take(producer, interrupted)
+            verdicts |= await self._timed(self._link.add(transactional_id, producer, list(interrupted)))
+        return guards, verdicts
+
+    async def _after_addition(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        sequences: Mapping[TopicPartition, int],
+        client: ClientTerms,
+    ) -> Admission:
+        guards, verdicts = await self._added(transactional_id, producer, sequences)
+        self._count_failures(verdicts)
+        return self._admission(guards, verdicts, client)
 
     async def _when_known(
         self, guards: Mapping[TopicPartition, Guard], awaited: Awaitable[Verdicts], client: ClientTerms

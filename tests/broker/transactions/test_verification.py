@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from base.topic_partition import TopicPartition
 from broker.replica.partition import Leadership
 from broker.replica.transaction_verification import (
+    ADDITIONS_MAX,
     Admission,
     ClientTerms,
     Guards,
@@ -42,6 +43,9 @@ class FakeLink:
         self.waiting: list[asyncio.Future[Verdicts]] = []
         self.asked: list[tuple[str, Producer, tuple[TopicPartition, ...]]] = []
         self.added: list[tuple[str, Producer, tuple[TopicPartition, ...]]] = []
+        self.interruptions = 0
+        """During how many additions `interrupt` is called."""
+        self.interrupt: Callable[[], object] = lambda: None
 
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
@@ -54,6 +58,8 @@ class FakeLink:
 
     async def add(self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]) -> Verdicts:
         self.added.append((transactional_id, producer, tuple(partitions)))
+        if len(self.added) <= self.interruptions:
+            self.interrupt()
         return dict.fromkeys(partitions, self.code)
 
 
@@ -83,6 +89,11 @@ class Verifying(Leading):
 
     async def verdict(self, header: BatchHeader, client: ClientTerms = CLIENT) -> ErrorCode:
         return self.check(await self.admit(header, client=client), header)
+
+    def interrupt_additions(self, count: int) -> None:
+        """Append a marker during each of the first `count` additions."""
+        self.link.interruptions = count
+        self.link.interrupt = lambda: self.markers.write(Marker(7, 0, False, 0), [T0])
 
     async def write_marker(self, producer_id: int = 7) -> None:
         self.markers.write(Marker(producer_id, 0, False, 0), [T0])
@@ -348,7 +359,23 @@ async def test_a_batch_of_version_2_is_refused_if_its_partition_was_not_added(
     assert await here.verdict(header(), client=VERSION_2_CLIENT) is verdict
 
 
-async def test_a_marker_during_the_addition_refuses_the_batch(here: Verifying) -> None:
+async def test_a_marker_of_the_last_transaction_during_an_addition_refuses_nothing(here: Verifying) -> None:
+    """The coordinator lets the addition wait for it, and the producer has done nothing wrong."""
+    here.interrupt_additions(1)
+    assert await here.verdict(header(), client=VERSION_2_CLIENT) is ErrorCode.NONE
+    assert here.link.added == 2 * [("id", Producer(7, 0), (T0,))]
+    here.interrupt_additions(3)
+    assert await error_of_offsets(here, VERSION_2_CLIENT) is ErrorCode.NONE
+    assert len(here.link.added) == 4
+
+
+async def test_markers_during_every_addition_refuse_the_batch(here: Verifying) -> None:
+    here.interrupt_additions(1_000)
+    assert await here.verdict(header(), client=VERSION_2_CLIENT) is ErrorCode.INVALID_TXN_STATE
+    assert len(here.link.added) == ADDITIONS_MAX
+
+
+async def test_a_marker_after_the_addition_refuses_the_batch(here: Verifying) -> None:
     admission = await here.admit(header(), client=VERSION_2_CLIENT)
     await here.write_marker()
     assert here.check(admission, header()) is ErrorCode.INVALID_TXN_STATE
