@@ -39,9 +39,12 @@ VERSION_2 = 0.7
 """How often it begins with transactions of version 2, where brokers support them."""
 LATE = 0.3
 """How often a batch of the transaction before arrives in the next one."""
+HASTE = 0.3
+"""How often a transaction follows at once, while the markers of the one before are on their way."""
 TIMEOUT_MS = 12_000
 BATCH_MAX = 4
 LATE_BATCH = "a batch of an ended transaction is refused"
+OWN_TRANSACTION = "a producer of version 2 is part of its transaction"
 
 
 class Versions(NamedTuple):
@@ -101,7 +104,8 @@ class Copier(Consumer):
         done = 0
         attempts = 0
         while done < self._count and not (self.around.is_ending and attempts > self._count):
-            await self.think(self._transaction_pause_s)
+            if self.random.random() >= HASTE:
+                await self.think(self._transaction_pause_s)
             if self.random.random() < RESTARTS:
                 await self.until_done("InitProducerId", self._initialize)
             await self.until_done("OffsetFetch", self._read_position)
@@ -210,6 +214,10 @@ class Copier(Consumer):
         except Failed as error:
             if error.code in _FENCED:
                 self.history.counts[f"fenced with {error.code.name}"] += 1
+                if error.code is ErrorCode.INVALID_TXN_STATE and self._versions.raises_epochs:
+                    # Each end of its transaction raises the epoch, so that another instance, or the coordinator after a
+                    # timeout, leaves it with an epoch of the past.
+                    self.note_anomaly(OWN_TRANSACTION, f"{what} failed with {error.code.name}", partition)
                 if error.code in _OUT_OF_SEQUENCE:
                     # It has one batch in flight, so the leader lacks one that was acknowledged.
                     self.note_anomaly(FORGOTTEN, f"{what} failed with {error.code.name}", partition)
