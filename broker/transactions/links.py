@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from base.topic_partition import TopicPartition
+from broker.coordination.batched_requests import BatchedRequests
 from broker.coordination.partitioner import partition_for
 from broker.network.outgoing import Peer, PeerUnavailable
 from broker.replica.transaction_verification import Verdicts
-from broker.transactions.batched_requests import BatchedRequests
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.machine.transaction import VERSION_2
 from broker.transactions.markers import NO_LEADER, Leaders, logger
@@ -135,6 +135,10 @@ class _Question(NamedTuple):
     @property
     def key(self) -> str:
         return self.transactional_id
+
+    @property
+    def size(self) -> int:
+        return len(self.partitions)
 
     def failed(self, code: int = ErrorCode.NETWORK_EXCEPTION) -> Verdicts:
         return dict.fromkeys(self.partitions, code)

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from base.topic_partition import TopicPartition
+from broker.coordination.batched_requests import BatchedRequests
 from broker.network.outgoing import Peer, Peers, PeerUnavailable
-from broker.transactions.batched_requests import BatchedRequests
 from broker.transactions.markers import Codes, Marker, MarkerChannel, logger
 from protocol.errors import ErrorCode
 
@@ -66,6 +66,10 @@ class _Written(NamedTuple):
     def key(self) -> int:
         """The response names only the producer."""
         return self.marker.producer_id
+
+    @property
+    def size(self) -> int:
+        return len(self.partitions)
 
     def failed(self) -> Codes:
         return dict.fromkeys(self.partitions, ErrorCode.NETWORK_EXCEPTION)

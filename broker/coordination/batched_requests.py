@@ -1,10 +1,10 @@
-"""Requests to one broker that each carry the questions of many transactions.
+"""Requests to one broker that each carry many questions of one kind.
 
 Owns: what waits while a request is in flight, and what goes into the next one. Must not know: what is asked, or what
 follows from a failure.
 
 While a request is in flight, further questions wait and share the next one. So the number of requests depends on the
-round trip, not on the number of transactions.
+round trip, not on the number of transactions or states.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-logger = logging.getLogger("kafka.coordinator.transaction")
+logger = logging.getLogger("kafka.coordinator")
 
 ITEMS_MAX: Final = 1000
 """How many questions share a request."""
-PARTITIONS_MAX: Final = 2000
-"""How many partitions the questions of a request name together, so that it stays within the limits of the receiver."""
+SIZE_MAX: Final = 2000
+"""The size of all questions of a request together, so that it stays within the limits of the receiver."""
 
 
 class Question(Protocol):
     @property
-    def partitions(self) -> Sequence[object]:
-        """The partitions that it is about."""
+    def size(self) -> int:
+        """How many list elements it takes in the request."""
         ...
 
     @property
@@ -83,16 +83,15 @@ class BatchedRequests(Generic[Q, A]):
         """Take the questions of the next request from those that wait."""
         batch: dict[Hashable, tuple[Q, asyncio.Future[A]]] = {}
         left: list[tuple[Q, asyncio.Future[A]]] = []
-        partition_count = 0
+        size = 0
         for question, future in self._waiting:
             if future.done():
                 continue
-            count = partition_count + len(question.partitions)
-            is_full = len(batch) == ITEMS_MAX or (count > PARTITIONS_MAX and len(batch) > 0)
+            is_full = len(batch) == ITEMS_MAX or (size + question.size > SIZE_MAX and len(batch) > 0)
             if is_full or question.key in batch:
                 left.append((question, future))
             else:
                 batch[question.key] = question, future
-                partition_count = count
+                size += question.size
         self._waiting = left
         return list(batch.values())

@@ -1,4 +1,4 @@
-"""Questions of many transactions in few requests."""
+"""Many questions in few requests."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.transactions.batched_requests import ITEMS_MAX, PARTITIONS_MAX, BatchedRequests
+from broker.coordination.batched_requests import ITEMS_MAX, SIZE_MAX, BatchedRequests
 
 
 class Number(NamedTuple):
     number: int
-    partitions: Sequence[object] = ()
+    size: int = 0
 
     @property
     def key(self) -> int:
@@ -76,11 +76,11 @@ async def test_request_is_bounded() -> None:
     assert max(map(len, asked.batches)) <= ITEMS_MAX
 
 
-async def test_request_is_bounded_by_partitions_and_has_at_least_one_question() -> None:
+async def test_request_is_bounded_by_its_size_and_has_at_least_one_question() -> None:
     asked = Asked()
     asked.may_respond.set()
-    sizes = [PARTITIONS_MAX - 1, 1, 1, PARTITIONS_MAX + 1, 5]
-    await asyncio.gather(*(asked.requests.put(Number(number, range(size))) for number, size in enumerate(sizes)))
+    sizes = [SIZE_MAX - 1, 1, 1, SIZE_MAX + 1, 5]
+    await asyncio.gather(*(asked.requests.put(Number(number, size)) for number, size in enumerate(sizes)))
     assert asked.batches == [[0, 1], [2, 4], [3]]
 
 
