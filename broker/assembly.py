@@ -100,7 +100,7 @@ def assemble(on: Foundation, beside: Surroundings) -> Services:
         internal_topics=INTERNAL_TOPICS,
         near_reads=_near_reads(on, view),
     )
-    view.metadata_changes.subscribe(partial(_metadata_changed, view, control, groups, transactions))
+    view.metadata_changes.subscribe(partial(_metadata_changed, view, control, groups, transactions, share))
     permitted, limited = permissions(on, beside.acl_store), quotas(on)
     client_instances = _client_instances(on)
     return Services(
@@ -236,13 +236,19 @@ def _allocate_producer_ids(on: Foundation, control: ClusterControl) -> Callable[
 
 
 def _metadata_changed(
-    view: ClusterView, control: ClusterControl, groups: GroupCoordinator, transactions: Transactions, names: set[str]
+    view: ClusterView,
+    control: ClusterControl,
+    groups: GroupCoordinator,
+    transactions: Transactions,
+    share: ShareOnDemand,
+    names: set[str],
 ) -> None:
     """Put the changed metadata of topics, and of all brokers, into effect."""
     metadata = view.metadata
     control.link.metadata_changed()
     transactions.marker_channels.brokers_changed(metadata.brokers)
     transactions.links.brokers_changed(metadata.brokers)
+    share.brokers_changed(metadata.brokers)
     groups.topics_deleted(names - metadata.topics.keys())
     control.topics.metadata_changed(names)
 

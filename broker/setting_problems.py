@@ -45,12 +45,6 @@ def unsupported_settings(config: BrokerConfig) -> Iterator[ConfigError]:
             ",".join(sorted(protocols)),
             "expected classic, or classic with consumer or share",
         )
-    elif "share" in protocols and not config.has_own_metadata_store:
-        yield ConfigError(
-            properties.GROUP_COORDINATOR_REBALANCE_PROTOCOLS.name,
-            ",".join(sorted(protocols)),
-            "share groups are served without ZooKeeper alone, expected classic, or classic,consumer",
-        )
 
 
 def setting_problems(config: BrokerConfig) -> Iterator[ConfigError | InvalidSecurityError]:

@@ -165,6 +165,11 @@ class BrokerConfig:
             return frozenset({"classic", "consumer", "share"})
         return frozenset(self[rows.GROUP_COORDINATOR_REBALANCE_PROTOCOLS])
 
+    @property
+    def has_group_settings(self) -> bool:
+        """Whether single groups have settings: not in a cluster where brokers of Kafka 3.9 may stand beside."""
+        return self.has_own_metadata_store or "share" in self.group_protocols
+
     def apply_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Replace both dynamic layers in one step.
 

@@ -126,6 +126,11 @@ _FIRST_NEWER: Mapping[ApiKey, int] = MappingProxyType(
         ApiKey.SHARE_GROUP_DESCRIBE: 1,
         ApiKey.SHARE_FETCH: 1,
         ApiKey.SHARE_ACKNOWLEDGE: 1,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: 0,
+        ApiKey.READ_SHARE_GROUP_STATE: 0,
+        ApiKey.WRITE_SHARE_GROUP_STATE: 0,
+        ApiKey.DELETE_SHARE_GROUP_STATE: 0,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: 0,
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
         ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
@@ -134,7 +139,7 @@ _FIRST_NEWER: Mapping[ApiKey, int] = MappingProxyType(
 """By API, the first version that Kafka 3.9 in ZooKeeper mode does not list.
 
 A broker with a metadata store of its own serves these versions to clients of Kafka 4.x. A broker in a cluster with
-ZooKeeper does not, so that it can stand beside brokers of Kafka 3.9.
+ZooKeeper does not, so that it can stand beside brokers of Kafka 3.9, unless settings say that it need not.
 """
 
 OF_CONSUMER_GROUPS = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE})
@@ -145,6 +150,11 @@ OF_SHARE_GROUPS = frozenset(
         ApiKey.SHARE_GROUP_DESCRIBE,
         ApiKey.SHARE_FETCH,
         ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
@@ -225,6 +235,11 @@ _ROWS = (
     _api(ApiKey.SHARE_GROUP_DESCRIBE, range(1, 2), 0),
     _api(ApiKey.SHARE_FETCH, range(1, 2), 0),
     _api(ApiKey.SHARE_ACKNOWLEDGE, range(1, 2), 0),
+    _api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, range(0, 1), 0, cluster_action=True),
+    _api(ApiKey.READ_SHARE_GROUP_STATE, range(0, 1), 0, cluster_action=True),
+    _api(ApiKey.WRITE_SHARE_GROUP_STATE, range(0, 1), 0, cluster_action=True),
+    _api(ApiKey.DELETE_SHARE_GROUP_STATE, range(0, 1), 0, cluster_action=True),
+    _api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, range(0, 1), 0, cluster_action=True),
     _api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, range(0, 1), 0),
     _api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, range(0, 1), 0),
     _api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, range(0, 1), 0),

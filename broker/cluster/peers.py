@@ -36,6 +36,7 @@ CONTROLLER_CHANNEL: Final = "controller-channel"
 ALTER_PARTITION: Final = "alter-partition"
 FORWARDING: Final = "forwarding"
 ADD_PARTITIONS: Final = "add-partitions"
+SHARE_STATES: Final = "share-states"
 """Purposes besides those of `connect`."""
 
 

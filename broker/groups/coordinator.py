@@ -152,7 +152,7 @@ class GroupCoordinator:
         """Delete an empty group with all that is stored of it. Raises KafkaError if it cannot be served here now."""
         group = self._groups.find(group_id)
         if group is not None and group.machine.protocol_type == SHARE_PROTOCOL_TYPE and not group.machine.is_dead:
-            await self.shares.delete_states(group_id)
+            return await self.shares.delete(group_id, partial(self.removal.delete_group, group_id))
         return await self.removal.delete_group(group_id)
 
     def topics_deleted(self, topics: Collection[str]) -> None:

@@ -10,12 +10,14 @@ Methods raise KafkaError when the group cannot be served here now, and GROUP_ID_
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from base.pause import Pause, through
 from broker.coordination.background import BackgroundTasks, Unfinished
+from broker.coordination.turns import Turns
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
 from broker.groups.machine.consumer.member import JOINING
@@ -25,12 +27,18 @@ from broker.groups.partition import CoordinatedGroup
 from broker.groups.runner import GroupRunner
 from broker.loop.promise import Promise
 from broker.share.machine.records import ShareKey
-from broker.share.machine.stored_states import NO_START
+from broker.share.machine.state_calls import Call, Delete, Initialize, ReadSummary
+from broker.share.machine.stored_states import NO_START, ShareState
 from broker.share.parts import ShareParts
 from protocol.errors import ErrorCode, KafkaError
 
 FIRST_PAUSE_MS, PAUSE_MS_MAX = 20, 1000
-PREPARATION_PAUSES_MS: Final = (10, 20, 40, 80, 160, 320, 320)
+PATIENCE_MS: Final = 1000
+"""How long a call is repeated while a share coordinator is not available: a member that joins may wait for it."""
+FIRST_EPOCH: Final = 0
+"""The state epoch in which a state begins."""
+CALLS_MAX: Final = 500
+"""Calls that are under way at the same time for one group."""
 
 logger = logging.getLogger("kafka.coordinator.group.GroupCoordinator")
 
@@ -41,6 +49,9 @@ class StartOffset(NamedTuple):
     start_offset: int
     leader_epoch: int
     error_code: ErrorCode = ErrorCode.NONE
+
+
+UNKNOWN_PARTITION: Final = StartOffset(NO_START, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class ShareProtocol:
@@ -62,7 +73,9 @@ class ShareProtocol:
         self._sleep_ms = sleep_ms
         self._parts = parts
         self._tasks = BackgroundTasks(logger)
-        self._initializing: set[ShareGroup] = set()
+        self._turns: Turns[ShareGroup] = Turns()
+        """What begins, moves or ends states of a group runs one after the other."""
+        self._following: set[ShareGroup] = set()
 
     def stop(self) -> Unfinished:
         """Cancel what is unfinished, and return it: cancelled work still has to end."""
@@ -86,35 +99,32 @@ class ShareProtocol:
     async def _prepare(self, group_id: str, names: Iterable[str]) -> None:
         """Begin the states of topics, so that a member that joins gets their partitions at once and not the next time.
 
-        If that takes too long, the member joins without them.
+        If that takes too long, the member joins without them. While the group is being deleted, it waits.
         """
-        group, topics, missing = self._groups.find_named(group_id), self._topics(), dict[str, tuple[UUID, int]]()
-        machine = None if group is None or group.machine.is_dead else _share_group(group)
-        async for name in through(names, self._pause):
-            topic = topics.find(name)
-            if topic is not None and (machine is None or not machine.has_states(topic)):
-                missing[name] = topic.topic_id, topic.partition_count
-        if not missing:
-            return
+        group, machine = self._begun(group_id)
+        async with self._turns.of(machine):
+            topics, missing = self._topics(), dict[str, tuple[UUID, int]]()
+            async for name in through(names, self._pause):
+                topic = topics.find(name)
+                if topic is not None and not machine.has_states(topic):
+                    missing[name] = topic.topic_id, topic.partition_count
+            with suppress(KafkaError):
+                await self._begin_states(group, machine, missing)
+
+    def _begun(self, group_id: str) -> tuple[CoordinatedGroup, ShareGroup]:
+        """Return a group, which is created unless it exists."""
         group = self._groups.find_named(group_id)
         if group is None or group.machine.is_dead:
             group = self._groups.add_share_group(group_id)
-        machine = _share_group(group)
-        for pause_ms in PREPARATION_PAUSES_MS:
-            try:
-                await self._begin_states(group, machine, missing)
-            except KafkaError:
-                await self._sleep_ms(pause_ms)
-            else:
-                return
+        return group, _share_group(group)
 
     def follow_up(self, group: CoordinatedGroup) -> None:
         """Begin the states of partitions that members subscribe to, and end those of deleted topics."""
         machine, topics = _share_group(group), self._topics()
-        if machine.is_dead or machine in self._initializing or machine.is_looked_after(topics):
+        if machine.is_dead or machine in self._following or machine.is_looked_after(topics):
             return
         if machine.missing_states() or machine.outlived_states(topics):
-            self._initializing.add(machine)
+            self._following.add(machine)
             self._tasks.start(self._follow_topics(group, machine))
 
     def topics_deleted(self) -> None:
@@ -127,46 +137,69 @@ class ShareProtocol:
         pause_ms = FIRST_PAUSE_MS
         try:
             while self._groups.is_hosted(group) and not machine.is_dead:
-                missing, outlived = machine.missing_states(), machine.outlived_states(self._topics())
-                if not missing and not outlived:
-                    return
                 try:
-                    await self._delete_states(group, machine, outlived)
-                    await self._begin_states(group, machine, missing)
+                    async with self._turns.of(machine):
+                        missing, outlived = machine.missing_states(), machine.outlived_states(self._topics())
+                        if not missing and not outlived:
+                            return
+                        await self._end_states(group, machine, outlived)
+                        await self._begin_states(group, machine, missing)
                 except KafkaError as error:
                     logger.info("Share group %s: states wait: %s", machine.group_id, error.code.name)
                     await self._sleep_ms(pause_ms)
                     pause_ms = min(pause_ms * 2, PAUSE_MS_MAX)
         finally:
-            self._initializing.discard(machine)
+            self._following.discard(machine)
 
     async def _begin_states(
         self, group: CoordinatedGroup, machine: ShareGroup, missing: Mapping[str, tuple[UUID, int]]
     ) -> None:
         """Begin the states of topics. Raises KafkaError if one cannot be stored; the others count then."""
-        await self._parts.states.partitions.ensure_topic()
+        if missing:
+            await self._parts.states.partitions.ensure_topic()
         for name, (topic_id, count) in missing.items():
             keys = [ShareKey(machine.group_id, topic_id, number) for number in range(count)]
-            async for key in through(keys, self._pause):
-                await self._parts.states.initialize(key, 0)
+            for result in await self._called([Initialize(key, FIRST_EPOCH) for key in keys]):
+                if isinstance(result, KafkaError) and result.code is not ErrorCode.FENCED_STATE_EPOCH:
+                    raise result  # a state in a later epoch has begun
             if machine.is_dead:
                 return
-            for key in keys:
-                self._parts.states.state_of(key)  # raises if somebody has deleted it since
             machine.states_initialized(topic_id, name, count)
             self._settle(group, f"states of {name}")
 
-    async def _delete_states(self, group: CoordinatedGroup, machine: ShareGroup, topic_ids: Iterable[UUID]) -> None:
+    async def _end_states(self, group: CoordinatedGroup, machine: ShareGroup, topic_ids: Iterable[UUID]) -> None:
         """End the states of topics. Raises KafkaError if that cannot be stored."""
         for topic_id in topic_ids:
             keys = [ShareKey(machine.group_id, topic_id, number) for number in machine.initialized[topic_id].partitions]
-            async for key in through(keys, self._pause):
-                self._parts.partitions.reset([key])
-                await self._parts.states.delete(key)
-                self._parts.partitions.reset([key])
+            with self._superseded(keys):
+                for result in await self._called([Delete(key) for key in keys]):
+                    if isinstance(result, KafkaError):
+                        raise result
             if not machine.is_dead:
                 machine.states_deleted([topic_id])
                 self._settle(group, "states deleted")
+
+    @contextmanager
+    def _superseded(self, keys: Sequence[ShareKey]) -> Iterator[None]:
+        """Load partitions again that this broker leads: their states are about to change. Other leaders are fenced."""
+        self._parts.partitions.reset(keys)
+        try:
+            yield
+        finally:
+            self._parts.partitions.reset(keys)
+
+    async def _called(self, calls: Sequence[Call]) -> list[ShareState | KafkaError]:
+        """Make calls, some at the same time, and return their results."""
+        results: list[ShareState | KafkaError] = []
+        for start in range(0, len(calls), CALLS_MAX):
+            piece = calls[start : start + CALLS_MAX]
+            begun = [self._parts.links.call(call, PATIENCE_MS) async for call in through(piece, self._pause)]
+            async for each in through(begun, self._pause):
+                try:
+                    results.append(await each)
+                except KafkaError as error:
+                    results.append(error)
+        return results
 
     def _settle(self, group: CoordinatedGroup, reason: str) -> None:
         """Store what has changed. Raises KafkaError if the log refuses that."""
@@ -175,22 +208,30 @@ class ShareProtocol:
 
     # Administrators
 
-    async def delete_states(self, group_id: str) -> None:
-        """End all states of an empty share group that is about to be deleted. Raises KafkaError: NON_EMPTY_GROUP."""
-        group, machine = self._require(group_id, must_be_empty=True)
-        await self._delete_states(group, machine, list(machine.initialized))
+    async def delete(self, group_id: str, remove: Callable[[], Awaitable[ErrorCode]]) -> ErrorCode:
+        """End all states of an empty share group, then `remove` it; return the code of that. Raises KafkaError."""
+        _, machine = self._require(group_id, must_be_empty=True)
+        async with self._turns.of(machine):
+            group, machine = self._require(group_id, must_be_empty=True)
+            await self._end_states(group, machine, list(machine.initialized))
+            return await remove()
 
-    def start_offset(self, group_id: str, topic: str, number: int) -> StartOffset:
-        """Return where a group is in a partition."""
+    async def start_offsets(self, group_id: str, topic: str, numbers: Sequence[int]) -> list[StartOffset]:
+        """Return where a group is in partitions of a topic."""
         found = self._topics().find(topic)
-        if found is None or not 0 <= number < found.partition_count:
-            return StartOffset(NO_START, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        try:
-            state = self._parts.states.state_of(ShareKey(group_id, found.topic_id, number))
-        except KafkaError as error:
-            is_unread = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return StartOffset(NO_START, 0, ErrorCode.NONE if is_unread else error.code)
-        return StartOffset(state.start_offset, state.leader_epoch)
+        if found is None:
+            return [UNKNOWN_PARTITION] * len(numbers)
+        known, pause = range(found.partition_count), self._pause
+        asked = [
+            ReadSummary(ShareKey(group_id, found.topic_id, number))
+            async for number in through(numbers, pause)
+            if number in known
+        ]
+        results = iter(await self._called(asked))
+        return [
+            _start_offset(next(results)) if number in known else UNKNOWN_PARTITION
+            async for number in through(numbers, pause)
+        ]
 
     def known_partitions(self, group_id: str) -> dict[str, list[int]]:
         """Return the partitions that a group reads, by topic."""
@@ -202,49 +243,50 @@ class ShareProtocol:
 
         A group that does not exist is created. Raises KafkaError: NON_EMPTY_GROUP.
         """
-        present = self._groups.find_named(group_id)
-        if present is None or present.machine.is_dead:
-            self._groups.add_share_group(group_id)
-        group, machine = self._require(group_id, must_be_empty=True)
-        topics, codes = self._topics(), dict[tuple[str, int], ErrorCode]()
-        missing = {}
-        async for name, _ in through(offsets, self._pause):
-            found = topics.find(name)
-            if found is not None and len(_numbers(machine, found.topic_id)) < found.partition_count:
-                missing[name] = found.topic_id, found.partition_count
-        await self._begin_states(group, machine, missing)
-        async for (name, number), offset in through(offsets.items(), self._pause):
-            found = topics.find(name)
-            if found is None or not 0 <= number < found.partition_count:
-                codes[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            codes[name, number] = await self._move(ShareKey(group_id, found.topic_id, number), offset)
-        return codes
+        _, machine = self._begun(group_id)
+        async with self._turns.of(machine):
+            group, machine = self._require(group_id, must_be_empty=True)
+            topics, codes, missing = self._topics(), dict[tuple[str, int], ErrorCode](), dict[str, tuple[UUID, int]]()
+            wanted: dict[tuple[str, int], ShareKey] = {}
+            async for name, number in through(offsets, self._pause):
+                found = topics.find(name)
+                if found is None or not 0 <= number < found.partition_count:
+                    codes[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    continue
+                wanted[name, number] = ShareKey(group_id, found.topic_id, number)
+                if not machine.has_states(found):
+                    missing[name] = found.topic_id, found.partition_count
+            await self._begin_states(group, machine, missing)
+            moved = await self._moved([(key, offsets[place]) for place, key in wanted.items()])
+        return codes | dict(zip(wanted, moved, strict=True))
 
-    async def _move(self, key: ShareKey, offset: int) -> ErrorCode:
-        self._parts.partitions.reset([key])
-        try:
-            state = self._parts.states.state_of(key)
-            await self._parts.states.initialize(key, state.state_epoch + 1, offset)
-        except KafkaError as error:
-            return error.code
-        finally:
-            self._parts.partitions.reset([key])
-        return ErrorCode.NONE
+    async def _moved(self, places: Sequence[tuple[ShareKey, int]]) -> list[ErrorCode]:
+        """Begin states anew at other offsets; return a code for each."""
+        with self._superseded([key for key, _ in places]):
+            found = await self._called([ReadSummary(key) for key, _ in places])
+            anew = [
+                Initialize(key, state.state_epoch + 1, offset)
+                for (key, offset), state in zip(places, found, strict=True)
+                if isinstance(state, ShareState)
+            ]
+            results = iter(await self._called(anew))
+        return [_code(next(results) if isinstance(state, ShareState) else state) for state in found]
 
     async def forget(self, group_id: str, topics: Iterable[str]) -> dict[str, ErrorCode]:
         """Forget what an empty group has read of topics; return a code for each. Raises KafkaError: NON_EMPTY_GROUP."""
-        group, machine = self._require(group_id, must_be_empty=True)
-        ids = {each.topic_name: topic_id for topic_id, each in machine.initialized.items()}
+        _, machine = self._require(group_id, must_be_empty=True)
         codes = {}
-        async for name in through(topics, self._pause):
-            codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if name in ids:
-                try:
-                    await self._delete_states(group, machine, [ids[name]])
-                    codes[name] = ErrorCode.NONE
-                except KafkaError as error:
-                    codes[name] = error.code
+        async with self._turns.of(machine):
+            group, machine = self._require(group_id, must_be_empty=True)
+            ids = {each.topic_name: topic_id for topic_id, each in machine.initialized.items()}
+            async for name in through(topics, self._pause):
+                codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if name in ids:
+                    try:
+                        await self._end_states(group, machine, [ids[name]])
+                        codes[name] = ErrorCode.NONE
+                    except KafkaError as error:
+                        codes[name] = error.code
         return codes
 
     def _require(self, group_id: str, *, must_be_empty: bool) -> tuple[CoordinatedGroup, ShareGroup]:
@@ -264,6 +306,11 @@ def _share_group(group: CoordinatedGroup) -> ShareGroup:
     return machine
 
 
-def _numbers(machine: ShareGroup, topic_id: UUID) -> list[int]:
-    states = machine.initialized.get(topic_id)
-    return [] if states is None else states.partitions
+def _start_offset(result: ShareState | KafkaError) -> StartOffset:
+    if isinstance(result, KafkaError):
+        return StartOffset(NO_START, 0, result.code)
+    return StartOffset(result.start_offset, result.leader_epoch)
+
+
+def _code(result: ShareState | KafkaError) -> ErrorCode:
+    return result.code if isinstance(result, KafkaError) else ErrorCode.NONE

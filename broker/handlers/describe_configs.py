@@ -43,7 +43,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-KNOWN_IN_CLUSTERS = frozenset(ResourceType) - {ResourceType.GROUP}
+WITHOUT_GROUPS = frozenset(ResourceType) - {ResourceType.GROUP}
 
 API = Declaration(
     ApiKey.DESCRIBE_CONFIGS,
@@ -70,7 +70,7 @@ class Needs(Protocol):
 async def handle(services: Needs, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     """Return each resource once, with the keys of its first entry in the request."""
     pause = services.sliced_work.pause
-    known = frozenset(ResourceType) if services.config.has_own_metadata_store else KNOWN_IN_CLUSTERS
+    known = frozenset(ResourceType) if services.config.has_group_settings else WITHOUT_GROUPS
     for resource in request.resources:
         if resource.resource_type not in known:
             # In a cluster with ZooKeeper the groups of Kafka 4.0 too: a request that names one fails as a whole.
@@ -133,12 +133,12 @@ def _rows(services: Needs, resource: DescribeConfigsResource) -> list[ConfigRow]
     if resource.resource_type == ResourceType.BROKER_LOGGER:
         _require_this_broker(services, name)
         return describe_loggers(keys)
-    if not services.config.has_own_metadata_store:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group(services.config, services.group_configs.settings.get(name, {}), keys)
+    if not services.config.has_own_metadata_store:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
     subscription = services.client_instances.subscriptions.get(name)

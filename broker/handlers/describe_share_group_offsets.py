@@ -7,11 +7,13 @@ from typing import Protocol
 from base.pause import through
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.coordinator import GroupCoordinator
-from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions
+from broker.groups.share_protocol import StartOffset
+from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Each, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
+from broker.share.machine.stored_states import NO_START
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_share_group_offsets import (
@@ -27,8 +29,10 @@ API = Declaration(
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
     permissions=Permissions(group=Operation.DESCRIBE, topic=Operation.DESCRIBE),
     names=Names(each=Each(ResourceType.GROUP, "groups", "groups", lambda group: group.group_id)),
+    waits_for=COORDINATOR_LOG,
     elements=Elements.BULK,
 )
+DENIED = StartOffset(NO_START, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class Needs(Protocol):
@@ -74,14 +78,15 @@ async def _described(services: Needs, context: RequestContext, wanted: Requested
         if not may_see and wanted.topics is None:
             continue
         topic = DescribedTopic(topic_name=name, topic_id=services.metadata_cache.id_of(name), partitions=[])
-        async for number in through(numbers, pause):
-            if not may_see:
-                described = DescribedPartition(partition_index=number, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            else:
-                offset, leader_epoch, code = shares.start_offset(group_id, name, number)
-                described = DescribedPartition(
+        if may_see:
+            offsets = await shares.start_offsets(group_id, name, numbers)
+        else:
+            offsets = [DENIED] * len(numbers)
+        async for number, (offset, leader_epoch, code) in through(zip(numbers, offsets, strict=True), pause):
+            topic.partitions.append(
+                DescribedPartition(
                     partition_index=number, start_offset=offset, leader_epoch=leader_epoch, error_code=code
                 )
-            topic.partitions.append(described)
+            )
         topics.append(topic)
     return DescribedGroup(group_id=group_id, topics=topics)

@@ -113,13 +113,14 @@ async def _fetched(
     response: _Response,
 ) -> Sequence[Acquisition]:
     """Return what the member gets; partitions that it cannot read go into the response."""
+    places = list(session.places)
+    found = await located(services, context, session.group_id, places)
     partitions: list[SharedPartition] = []
-    for topic_id, number in list(session.places):
-        await services.sliced_work.pause()
-        try:
-            partitions.append(await located(services, context, session.group_id, topic_id, number))
-        except KafkaError as error:
-            response.add_error((topic_id, number), Outcome(error.code, error.message))
+    async for place, shared in through(zip(places, found, strict=True), services.sliced_work.pause):
+        if isinstance(shared, Outcome):
+            response.add_error(place, shared)
+        else:
+            partitions.append(shared)
     has_news = response.has_news
     bytes_max = min(request.max_bytes, services.config[properties.FETCH_MAX_BYTES])
     quotas, user, client_id = services.enforced_quotas, context.principal.partition(":")[2], context.client_id or ""
@@ -127,11 +128,11 @@ async def _fetched(
         allowed = quotas.window_max(user, client_id, Key.FETCH)
         bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
     terms = ShareFetchTerms(session, 0 if has_news else request.max_wait_ms, bytes_max, request.max_records)
-    found = await services.share().fetches.fetch(partitions, terms, context)
-    if quotas.is_active and found:
-        size = sum(len(one.records) for one in found)
+    acquired = await services.share().fetches.fetch(partitions, terms, context)
+    if quotas.is_active and acquired:
+        size = sum(len(one.records) for one in acquired)
         context.mute_ms = max(context.mute_ms, quotas.record(user, client_id, Key.FETCH, size))
-    return found
+    return acquired
 
 
 class _Response:

@@ -5,7 +5,7 @@ Owns: the steps that both take for each partition. Must not know: the layouts of
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -22,7 +22,7 @@ from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from broker.share.machine.deliveries import Acknowledgement
 from broker.share.machine.records import ShareKey
-from broker.share.machine.sessions import ShareSession
+from broker.share.machine.sessions import Place, ShareSession
 from broker.share.parts import ShareParts
 from broker.share.shared_partition import SharedPartition
 from protocol.errors import ErrorCode, KafkaError
@@ -83,7 +83,7 @@ def close_session(parts: ShareParts, session: ShareSession) -> None:
     places = parts.sessions.close(session)
     keys = [ShareKey(session.group_id, topic_id, number) for topic_id, number in places]
     if keys:
-        parts.partitions.release(keys, session)
+        parts.partitions.release(session.group_id, keys, session)
 
 
 class Asking(Protocol):
@@ -116,9 +116,27 @@ async def given_by(topics: Sequence[AskingTopic], pause: Pause) -> list[Given]:
 
 
 async def located(
+    services: Needs, context: RequestContext, group_id: str, places: Iterable[Place]
+) -> list[SharedPartition | Outcome]:
+    """Return partitions that the client may read, or why it does not get them. All are loaded at the same time."""
+    begun: list[Awaitable[SharedPartition] | Outcome] = []
+    async for topic_id, number in through(places, services.sliced_work.pause):
+        try:
+            begun.append(_located(services, context, group_id, topic_id, number))
+        except KafkaError as error:
+            begun.append(Outcome(error.code, error.message))
+    found: list[SharedPartition | Outcome] = []
+    async for each in through(begun, services.sliced_work.pause):
+        try:
+            found.append(each if isinstance(each, Outcome) else await each)
+        except KafkaError as error:
+            found.append(Outcome(error.code, error.message))
+    return found
+
+
+def _located(
     services: Needs, context: RequestContext, group_id: str, topic_id: UUID, number: int
-) -> SharedPartition:
-    """Return a partition that the client may read. Raises KafkaError."""
+) -> Awaitable[SharedPartition]:
     name = services.metadata_cache.name_of(topic_id) or services.replica_manager.topic_of(topic_id)
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -126,7 +144,7 @@ async def located(
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if services.replica_manager.find(name, number) is None:
         raise services.why_not_hosted(name, number)
-    return await services.share().partitions.find(group_id, name, topic_id, number)
+    return services.share().partitions.find(group_id, name, topic_id, number)
 
 
 async def acknowledged(
@@ -136,23 +154,29 @@ async def acknowledged(
     given: Sequence[Given],
 ) -> list[Outcome]:
     """Apply the acknowledgements of each partition, and return the outcomes once all are stored."""
-    partitions = services.share().partitions
-    begun: list[Outcome | Awaitable[None]] = []
-    for topic_id, number, batches in given:
-        await services.sliced_work.pause()
-        if not batches:
-            begun.append(DONE)
-            continue
-        try:
-            shared = await located(services, context, session.group_id, topic_id, number)
-            said = [_acknowledgement(one) async for one in through(batches, services.sliced_work.pause)]
-            begun.append(partitions.acknowledge(shared, session, said))
-        except KafkaError as error:
-            begun.append(Outcome(error.code, error.message))
-    return [
-        outcome if isinstance(outcome, Outcome) else await _ended(outcome)
-        async for outcome in through(begun, services.sliced_work.pause)
+    pause = services.sliced_work.pause
+    places = [(topic_id, number) async for topic_id, number, batches in through(given, pause) if batches]
+    found = iter(await located(services, context, session.group_id, places))
+    begun = [
+        await _begun(services, session, next(found), batches) if batches else DONE
+        async for _, _, batches in through(given, pause)
     ]
+    return [
+        outcome if isinstance(outcome, Outcome) else await _ended(outcome) async for outcome in through(begun, pause)
+    ]
+
+
+async def _begun(
+    services: Needs, session: ShareSession, shared: SharedPartition | Outcome, batches: Sequence[AcknowledgementBatch]
+) -> Outcome | Awaitable[None]:
+    """Apply the acknowledgements of one partition, and return its outcome, or the awaitable of when they are stored."""
+    if isinstance(shared, Outcome):
+        return shared
+    said = [_acknowledgement(one) async for one in through(batches, services.sliced_work.pause)]
+    try:
+        return services.share().partitions.acknowledge(shared, session, said)
+    except KafkaError as error:
+        return Outcome(error.code, error.message)
 
 
 async def _ended(stored: Awaitable[None]) -> Outcome:

@@ -51,5 +51,7 @@ def _serves_newer(key: int, config: BrokerConfig) -> bool:
     """Return whether versions of an API are served that Kafka 3.9 in ZooKeeper mode does not list."""
     if key in OF_TRANSACTIONS_2:
         return bool(supported_features(config))
-    protocol = "consumer" if key in OF_CONSUMER_GROUPS else "share" if key in OF_SHARE_GROUPS else "classic"
+    if key in OF_SHARE_GROUPS:
+        return "share" in config.group_protocols
+    protocol = "consumer" if key in OF_CONSUMER_GROUPS else "classic"
     return config.has_own_metadata_store and protocol in config.group_protocols

@@ -66,10 +66,11 @@ def config_changes(
     group_configs: GroupConfigs,
 ) -> ConfigChanges:
     """Return the admin path of settings, of subscriptions for `instances` and of groups as well."""
-    own_entities: dict[int, OwnEntities] = {
-        ResourceType.CLIENT_METRICS: StoredSubscriptions(instances),
-        ResourceType.GROUP: group_configs,
-    }
+    own_entities: dict[int, OwnEntities] = {}
+    if on.config.has_own_metadata_store:
+        own_entities[ResourceType.CLIENT_METRICS] = StoredSubscriptions(instances)
+    if on.config.has_group_settings:
+        own_entities[ResourceType.GROUP] = group_configs
     return ConfigChanges(
         on.broker_id,
         on.store,
@@ -79,7 +80,7 @@ def config_changes(
         on.sliced_work,
         on_topic_changed=changed.topic,
         on_broker_changed=changed.broker,
-        own_entities=own_entities if on.config.has_own_metadata_store else {},
+        own_entities=own_entities,
         check_broker=changed.check_broker,
         check_policy=policies.check_change,
     )

@@ -112,7 +112,7 @@ class ConfigChanges:
         check_policy: Callable[[str, str, Mapping[str, str | None]], None],
     ) -> None:
         """The callbacks apply a topic's overrides, or the dynamic layers of `config`, to the running components.
-        `own_entities` are those of a broker with a store of its own, by the number of their type in requests.
+        `own_entities` are those that Kafka 3.9 with ZooKeeper does not have, by the number of their type in requests.
 
         `check_broker` raises KafkaError for a changed configuration that parts of the broker cannot use, and
         `check_policy` for values of a topic or broker that the policy of this broker rejects.
@@ -171,7 +171,7 @@ class ConfigChanges:
             _apply_own(self._own_types[entity_type], name, await entity_overrides(self._store, entity))
 
     async def load_own_entities(self) -> None:
-        """Read the settings of all entities that only a broker with a store of its own has."""
+        """Read the settings of all entities that Kafka 3.9 with ZooKeeper does not have."""
         for own in self._own_entities.values():
             if await self._store.exists(f"/config/{own.entity_type}") is None:
                 continue
@@ -186,6 +186,7 @@ class ConfigChanges:
         await self._on_broker_changed()
         for topic in await self._topic_configs.read_again(self._sliced_work.pause):
             await self._on_topic_changed(topic)
+        await self.load_own_entities()
 
     async def encode_again(self) -> None:
         """Encode the stored passwords of this broker that only `password.encoder.old.secret` opens with the new one."""

@@ -22,7 +22,7 @@ from broker.share.machine.records import (
     read_snapshot,
     read_update,
 )
-from broker.share.machine.stored_states import NO_START, ShareState, overlaid
+from broker.share.machine.stored_states import ShareState
 from protocol.errors import Malformed
 from protocol.records.batch import BatchHeader, Record
 
@@ -81,14 +81,8 @@ class ReplayedStates:
 
     def _replay_update(self, key: ShareKey, data: bytes) -> None:
         before, value = self.states.get(key), read_update(data)
-        if before is None:
-            return
-        start_offset = before.start_offset if value.start_offset == NO_START else value.start_offset
-        self.states[key] = before._replace(
-            start_offset=start_offset,
-            batches=overlaid(before.batches, _batches(value.state_batches), start_offset),
-            leader_epoch=value.leader_epoch,
-        )
+        if before is not None:
+            self.states[key] = before.advanced(value.start_offset, _batches(value.state_batches), value.leader_epoch)
 
 
 def _batches(stored: Iterable[StoredBatch]) -> list[StateBatch]:

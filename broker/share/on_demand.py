@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from broker.coordination.background import Unfinished
@@ -22,6 +22,11 @@ class ShareOnDemand:
         if self._parts is None:
             self._parts = self._make()
         return self._parts
+
+    def brokers_changed(self, live: Collection[int]) -> None:
+        """Forget brokers that are not alive."""
+        if self._parts is not None:
+            self._parts.links.brokers_changed(live)
 
     async def stop(self) -> Unfinished:
         """Cancel what is unfinished, and return it: cancelled work still has to end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base.dataclass import dataclass
 from broker.coordination.background import Unfinished
+from broker.share.links import StateLinks
 from broker.share.machine.sessions import ShareSessions
 from broker.share.share_fetch import ShareFetchService
 from broker.share.shared_partition import SharedPartitions
@@ -15,6 +16,9 @@ class ShareParts:
     """The parts, which are made when the first share group is there."""
 
     states: ShareStates
+    """The share coordinator of this broker."""
+    links: StateLinks
+    """All share coordinators."""
     partitions: SharedPartitions
     sessions: ShareSessions
     fetches: ShareFetchService

@@ -1,29 +1,38 @@
 """The partitions that share groups read on this broker, with what is delivered of each.
 
-Owns: which of them are loaded, from their state in `__share_group_state` to the end of this broker's leadership; when
-locks expire; and that every change is stored. Must not know: requests, sessions, or the contents of the log.
+Owns: which of them are loaded, from their state at the share coordinator to the end of this broker's leadership, or of
+the last session of the group; when locks expire; and that every change is stored. Must not know: requests, the contents
+of the log, or which broker the share coordinator is.
 
-Invariant: a change of a partition's deliveries is stored in the step that makes it, or it is taken back.
+A change is written with all that is in flight. While one write is under way, the changes that follow wait, and the next
+write has all of them. If a write fails, what is stored counts: the partition is loaded again, and nobody has acquired
+anything in it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from uuid import UUID
 
 from base.clock import Clock
+from base.dataclass import dataclass
 from base.pause import InThread, through
 from broker.coordination.background import BackgroundTasks, Unfinished
+from broker.loop.driver import start
 from broker.loop.promise import Promise, resolved
 from broker.loop.slices import SlicedWork
 from broker.loop.timer import Timer, TimerHandle
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import NO_EPOCH, Partition
-from broker.share.machine.deliveries import NEVER, Acknowledgement, Change, Deliveries
-from broker.share.machine.records import ShareKey
+from broker.share.links import StateLinks
+from broker.share.machine.deliveries import NEVER, Acknowledgement, Deliveries
+from broker.share.machine.records import ShareKey, text_of
+from broker.share.machine.sessions import ShareSessions
+from broker.share.machine.state_calls import Read, Write
 from broker.share.machine.stored_states import NO_START, ShareState
-from broker.share.states import ShareStates, text_of
 from broker.share.terms import ShareTerms
 from config.group import EARLIEST, LATEST, age_of_first_record
 from protocol.errors import ErrorCode, KafkaError
@@ -32,6 +41,10 @@ OUTDATED = frozenset(
     {ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
 """The errors of a write that say that somebody else has changed the state, or ended it."""
+LOAD_PATIENCE_MS = 1000
+"""How long a partition is being loaded while the share coordinator is not available; members ask again after it."""
+WRITE_PATIENCE_MS = 25_000
+"""How long a write is repeated: less than the 30 seconds for which clients wait for a response."""
 
 logger = logging.getLogger("kafka.server.share.SharePartitionManager")
 
@@ -39,18 +52,24 @@ logger = logging.getLogger("kafka.server.share.SharePartitionManager")
 class SharedPartition:
     """One partition that one share group reads, for as long as this broker leads it."""
 
-    __slots__ = ("armed_ms", "deliveries", "is_gone", "key", "leader_epoch", "partition", "state_epoch", "timer")
+    __slots__ = (
+        "armed_ms", "deliveries", "is_gone", "is_writing", "key", "leader_epoch", "partition", "state_epoch", "timer",
+        "unwritten",
+    )  # fmt: skip
 
-    def __init__(self, key: ShareKey, partition: Partition, state: ShareState) -> None:
+    def __init__(self, key: ShareKey, partition: Partition, leader_epoch: int, state: ShareState) -> None:
         self.key = key
         self.partition = partition
-        self.leader_epoch = partition.leader_epoch
+        self.leader_epoch = leader_epoch
         self.state_epoch = state.state_epoch
         self.deliveries = Deliveries(state.start_offset, state.batches)
         self.is_gone = False
         """Whether it has to be loaded again: another leader or an administrator may have changed its state."""
         self.timer: TimerHandle | None = None
         self.armed_ms = NEVER
+        self.is_writing = False
+        self.unwritten: list[Promise[None]] = []
+        """The outcomes of changes that the next write will have."""
 
     @property
     def is_current(self) -> bool:
@@ -58,12 +77,22 @@ class SharedPartition:
         return not self.is_gone and self.partition.is_leader and self.partition.leader_epoch == self.leader_epoch
 
 
+@dataclass(slots=True, eq=False)
+class _Load:
+    """A partition that is being loaded, and who waits for it."""
+
+    waiting: list[Promise[SharedPartition]]
+    is_outdated: bool = False
+    """Whether its state has changed since."""
+
+
 class SharedPartitions:
     """The partitions of one broker by group, topic and number."""
 
     def __init__(
         self,
-        states: ShareStates,
+        states: StateLinks,
+        sessions: ShareSessions,
         manager: ReplicaManager,
         terms: Callable[[str], ShareTerms],
         timer: Timer,
@@ -75,75 +104,101 @@ class SharedPartitions:
         self._sliced_work = sliced_work
         self._tasks = BackgroundTasks(logger)
         self._states = states
+        self._sessions = sessions
         self._manager = manager
         self.terms = terms
         self._timer = timer
         self._clock = clock
         self._in_thread = in_thread
         self._shared: dict[ShareKey, SharedPartition] = {}
+        self._loads: dict[ShareKey, _Load] = {}
 
-    async def find(self, group_id: str, topic: str, topic_id: UUID, number: int) -> SharedPartition:
-        """Return a partition, loaded. Raises KafkaError if this broker does not lead it, or it has no state."""
+    def __len__(self) -> int:
+        return len(self._shared)
+
+    def find(self, group_id: str, topic: str, topic_id: UUID, number: int) -> Awaitable[SharedPartition]:
+        """Return a partition, loaded. Raises KafkaError if this broker does not lead it; the awaitable, if it has no
+        state or its share coordinator is not available.
+        """
         key = ShareKey(group_id, topic_id, number)
         shared = self._shared.get(key)
-        if shared is not None and shared.is_current:
-            return shared
         if shared is not None:
+            if shared.is_current:
+                return resolved(shared)
             self._forget(shared)
+        found: Promise[SharedPartition] = Promise()
+        if (load := self._loads.get(key)) is not None:
+            load.waiting.append(found)
+            return found
         partition = self._manager.find(topic, number)
         if partition is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition.require_leader(NO_EPOCH)
         if partition.log.topic_id != topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        state = self._state(key)
-        while state.start_offset == NO_START:
-            begin = await self._first_offset(partition, self.terms(group_id).auto_offset_reset)
-            if self._manager.find(topic, number) is not partition:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            partition.require_leader(NO_EPOCH)
-            if self._state(key) is state:  # else another request was faster, or an administrator
-                try:
-                    self._states.write(key, state.state_epoch, partition.leader_epoch, begin, ())
-                except KafkaError as error:
-                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
-            state = self._state(key)
-        present = self._shared.get(key)
-        if present is not None and present.is_current:
-            return present
-        if present is not None:
-            self._forget(present)
-        shared = self._shared[key] = SharedPartition(key, partition, state)
-        return shared
+        self._loads[key] = load = _Load([found])
+        self._tasks.go_on(start(self._load(key, partition, load)))
+        return found
 
-    def _state(self, key: ShareKey) -> ShareState:
-        """Return a state. Raises KafkaError with a code that members expect: they ask again."""
+    async def _load(self, key: ShareKey, partition: Partition, load: _Load) -> None:
         try:
-            return self._states.state_of(key)
+            shared = await self._loaded(key, partition, load)
+        except Exception as error:
+            for each in load.waiting:
+                each.set_exception(error)
+        else:
+            for each in load.waiting:
+                each.set_result(shared)
+        finally:
+            del self._loads[key]
+
+    async def _loaded(self, key: ShareKey, partition: Partition, load: _Load) -> SharedPartition:
+        """Return a partition as it is stored. Raises KafkaError with a code that members expect: they ask again."""
+        epoch = partition.leader_epoch
+        try:
+            state = await self._states.call(Read(key, epoch), LOAD_PATIENCE_MS)
+            if state.start_offset == NO_START:
+                begin = await self._first_offset(partition, self.terms(key.group_id).auto_offset_reset)
+                await self._states.call(Write(key, state.state_epoch, epoch, begin, ()), LOAD_PATIENCE_MS)
+                state = state._replace(start_offset=begin)
         except KafkaError as error:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
+        shared = SharedPartition(key, partition, epoch, state)
+        if (
+            load.is_outdated
+            or self._manager.find(partition.topic, key.partition) is not partition
+            or not shared.is_current
+        ):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._shared[key] = shared
+        return shared
 
     def acknowledge(self, shared: SharedPartition, owner: object, given: Sequence[Acknowledgement]) -> Awaitable[None]:
         """Apply what a member says; the awaitable ends once that is stored. Raises KafkaError, also when awaited."""
         if not shared.is_current:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         change = shared.deliveries.acknowledge(owner, given, self.terms(shared.key.group_id).limits)
-        if not change.batches and change.start_offset == change.before[0]:
-            return resolved(None)
-        stored = self._store(shared, change)
-        self._changed(shared)
-        return stored
+        return resolved(None) if change is None else self._store(shared)
 
-    def release(self, keys: Iterable[ShareKey], owner: object) -> None:
-        """Take from a session what it has acquired: it has ended."""
+    def release(self, group_id: str, keys: Iterable[ShareKey], owner: object) -> None:
+        """Take from a session what it has acquired: it has ended. With the last one, the group's partitions go too."""
 
         async def release() -> None:
+            stored: list[Promise[None]] = []
             async for key in through(keys, self._sliced_work.pause):
                 shared = self._shared.get(key)
                 if shared is not None and shared.is_current:
-                    self._apply(shared, shared.deliveries.release(owner, self.terms(key.group_id).limits))
+                    limits = self.terms(group_id).limits
+                    if shared.deliveries.release(owner, limits) is not None:
+                        stored.append(self._store(shared))
+            for each in stored:
+                with suppress(KafkaError):
+                    await each
+            async for shared in through(list(self._shared.values()), self._sliced_work.pause):
+                if shared.key.group_id == group_id and not self._sessions.are_of_group(group_id):
+                    self._forget(shared)
 
         self._tasks.go_on(self._sliced_work.start(release()))
 
@@ -161,6 +216,8 @@ class SharedPartitions:
         for key in keys:
             if (shared := self._shared.get(key)) is not None:
                 self._forget(shared)
+            if (load := self._loads.get(key)) is not None:
+                load.is_outdated = True
 
     def stop(self) -> Unfinished:
         """Cancel what is unfinished, and return it: cancelled work still has to end."""
@@ -182,60 +239,46 @@ class SharedPartitions:
         shared.timer, shared.armed_ms = None, NEVER
         if shared.is_current:
             limits = self.terms(shared.key.group_id).limits
-            self._apply(shared, shared.deliveries.expire(limits, self._clock.monotonic_ms()))
+            if shared.deliveries.expire(limits, self._clock.monotonic_ms()) is not None:
+                self._store(shared)
             self.arm(shared)
 
-    def _apply(self, shared: SharedPartition, change: Change | None) -> None:
-        """Store a change that no request waits for."""
-        if change is None:
-            return
-        try:
-            self._store(shared, change)
-        except KafkaError as error:
-            logger.warning("What ended in %s was not stored: %s", text_of(shared.key), error.code.name)
-            self._forget(shared)  # what is stored counts, and nobody has acquired anything in it
-            return
-        self._changed(shared)
-
-    def _changed(self, shared: SharedPartition) -> None:
-        """Wake the fetches that wait for what is available now."""
+    def _store(self, shared: SharedPartition) -> Promise[None]:
+        """Store what has changed, and wake the fetches that wait for what is available now."""
+        outcome: Promise[None] = Promise()
+        shared.unwritten.append(outcome)
+        if not shared.is_writing:
+            self._write(shared)
         if shared.key in self._manager.fetch_purgatory.watched:
             self._manager.fetch_purgatory.check_and_complete(shared.key)
-
-    def _store(self, shared: SharedPartition, change: Change) -> Awaitable[None]:
-        deliveries = shared.deliveries
-        try:
-            stored = self._states.write(
-                shared.key,
-                shared.state_epoch,
-                shared.leader_epoch,
-                deliveries.start_offset,
-                deliveries.stored_batches(),
-            )
-        except KafkaError as error:
-            deliveries.take_back(change)
-            if error.code not in OUTDATED:
-                raise
-            self._forget(shared)
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from error
-        if isinstance(stored, Promise) and not stored.done():
-            return self._followed(shared, stored)
-        return stored
-
-    def _followed(self, shared: SharedPartition, stored: Promise[None]) -> Promise[None]:
-        """Return the outcome of a write. If it is not replicated, what is stored counts."""
-        outcome: Promise[None] = Promise()
-
-        def finish(written: Promise[None]) -> None:
-            error = written.exception()
-            if error is None:
-                outcome.set_result(None)
-            else:
-                self._forget(shared)
-                outcome.set_exception(error)
-
-        stored.add_done_callback(finish)
         return outcome
+
+    def _write(self, shared: SharedPartition) -> None:
+        outcomes, shared.unwritten, shared.is_writing = shared.unwritten, [], True
+        start_offset, batches = shared.deliveries.start_offset, shared.deliveries.stored_batches()
+        call = Write(shared.key, shared.state_epoch, shared.leader_epoch, start_offset, batches)
+        written = self._states.call(call, WRITE_PATIENCE_MS)
+        written.add_done_callback(partial(self._written, shared, outcomes))
+
+    def _written(
+        self, shared: SharedPartition, outcomes: Sequence[Promise[None]], written: Promise[ShareState]
+    ) -> None:
+        shared.is_writing = False
+        error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if written.cancelled() else written.exception()
+        if error is None:
+            if shared.unwritten:
+                self._write(shared)
+            for each in outcomes:
+                each.set_result(None)
+            return
+        if isinstance(error, KafkaError):
+            logger.warning("What was done in %s was not stored: %s", text_of(shared.key), error.code.name)
+            if error.code in OUTDATED:
+                error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        unwritten, shared.unwritten = shared.unwritten, []
+        self._forget(shared)
+        for each in (*outcomes, *unwritten):
+            each.set_exception(error)
 
     async def _first_offset(self, partition: Partition, reset: str) -> int:
         """Return where a group begins that has not read the partition before."""

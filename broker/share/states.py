@@ -1,37 +1,44 @@
 """The share coordinator: keeps how far share groups are, in the led partitions of `__share_group_state` (KIP-932).
 
-Owns: which states exist here, and the order of their records. Must not know: what a state means, or which groups and
-topics exist.
+Owns: which states exist here, who may change them, and the order of their records. Must not know: what a state means,
+or which groups and topics exist.
 
-Methods raise KafkaError when a state cannot be served here now: the errors of `LedPartitions.require`, then
-UNKNOWN_TOPIC_OR_PARTITION if it was not initialized.
+A call ends once all in-sync replicas have what it has changed, and what others had changed in this state's partition
+before: no caller relies on a state that the next coordinator may not have. If that fails, the state of the last append
+counts here all the same. A call may be repeated.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
+from types import MappingProxyType
+from typing import Any, Final
 
 from base.clock import Clock
 from base.dataclass import dataclass
+from base.line_limit import LineLimit
 from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import APPEND_ERRORS, CoordinatorLog, when_appended
 from broker.coordination.led_partitions import LedPartition, LedPartitions
 from broker.coordination.replay import replay
+from broker.loop.driver import Running, start
 from broker.loop.promise import Promise, resolved
 from broker.share.loading import ReplayedStates
-from broker.share.machine.deliveries import StateBatch
-from broker.share.machine.records import ShareKey, snapshot_key, snapshot_value
-from broker.share.machine.stored_states import NO_START, ShareState
+from broker.share.machine.records import ShareKey, snapshot_key, snapshot_value, text_of
+from broker.share.machine.state_calls import Call, Delete, Initialize, Read, ReadSummary, Write, check
+from broker.share.machine.stored_states import ShareState
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import id_text
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 
-EPOCH_MAX = (1 << 31) - 1
+EPOCH_MAX: Final = (1 << 31) - 1
 """The epochs of snapshots begin again after it; nothing compares them."""
+LINE_INTERVAL_S: Final = 10.0
+MISSING: Final = ShareState(0)
+"""What is returned of a state that does not exist."""
 
 logger = logging.getLogger("kafka.coordinator.share.ShareCoordinatorService")
 
@@ -42,8 +49,6 @@ class StatePartition(LedPartition):
 
     states: dict[ShareKey, ShareState] = field(default_factory=dict)
     """As of the last append."""
-    stored: dict[ShareKey, ShareState] = field(default_factory=dict)
-    """As far as all in-sync replicas have them."""
 
 
 class ShareStates:
@@ -64,88 +69,77 @@ class ShareStates:
         self._load_buffer_size = load_buffer_size
         self._write_timeout_ms = write_timeout_ms
         self._compression = compression
+        self._lines = LineLimit(LINE_INTERVAL_S)  # of all states: what fails concerns all, and callers repeat calls
         self.partitions: LedPartitions[StatePartition] = LedPartitions(
             SHARE_GROUP_STATE_TOPIC, log, clock, ensure_internal_topic, self, logger, reloads_in_new_epoch=True
         )
 
-    def state_of(self, key: ShareKey) -> ShareState:
-        """Return a state."""
-        state = self._partition(key).states.get(key)
-        if state is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No state of {text_of(key)} is stored.")
-        return state
+    def serve(self, call: Call) -> Promise[ShareState]:
+        """Serve a call. Raises KafkaError if the state is not changed, the promise does if that is not replicated.
 
-    def initialize(self, key: ShareKey, state_epoch: int, start_offset: int = NO_START) -> Awaitable[None]:
-        """Begin a state, or begin it anew with a higher epoch; one with this epoch, or a later one, stays as it is.
-
-        Raises KafkaError if the state cannot be appended; the awaitable does if it is not replicated.
+        The errors are those of `check` and of `LedPartitions.require`, then UNKNOWN_TOPIC_OR_PARTITION for a state that
+        does not exist, and FENCED_STATE_EPOCH or FENCED_LEADER_EPOCH if a later epoch is known.
         """
-        partition = self._partition(key)
-        before = partition.states.get(key)
-        if before is not None and before.state_epoch >= state_epoch:
-            return resolved(None)
-        now_ms = self._clock.now_ms()
-        snapshot_epoch = 0 if before is None else _next_epoch(before)
-        state = ShareState(state_epoch, start_offset, (), 0, snapshot_epoch, now_ms)
-        return self._store(partition, key, state)
+        check(call)
+        partition = self.partitions.require(text_of(call.key))
+        before = partition.states.get(call.key)
+        after = _RULES[type(call)](call, before)
+        if after is before:
+            return self._committed(partition, before or MISSING)
+        if after is None:
+            return self._append(partition, call.key, None)
+        if before is None or before.state_epoch != after.state_epoch:
+            after = after._replace(created_ms=self._clock.now_ms())
+        snapshot_epoch = 0 if before is None else (before.snapshot_epoch + 1) & EPOCH_MAX
+        return self._append(partition, call.key, after._replace(snapshot_epoch=snapshot_epoch))
 
-    def write(
-        self, key: ShareKey, state_epoch: int, leader_epoch: int, start_offset: int, batches: Sequence[StateBatch]
-    ) -> Awaitable[None]:
-        """Replace a state. Raises KafkaError also if a later epoch is known: FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH.
+    def _committed(self, partition: StatePartition, state: ShareState) -> Promise[ShareState]:
+        """Return a state once all in-sync replicas have it."""
 
-        If this raises, nothing has changed. If the awaitable does, the state before counts here, although the log may
-        have the new one.
-        """
-        before = self.state_of(key)
-        if before.state_epoch > state_epoch:
-            raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
-        if before.leader_epoch > leader_epoch:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-        after = before._replace(
-            start_offset=start_offset,
-            batches=tuple(batches),
-            leader_epoch=leader_epoch,
-            snapshot_epoch=_next_epoch(before),
-        )
-        return self._store(self._partition(key), key, after)
+        async def committed() -> ShareState:
+            try:
+                await self._log.committed(partition.number, self._log.end_offset(partition.number))
+            except KafkaError as error:
+                raise KafkaError(APPEND_ERRORS.get(error.code, error.code)) from error
+            return state
 
-    def delete(self, key: ShareKey) -> Awaitable[None]:
-        """Forget a state; one that does not exist is none."""
-        partition = self._partition(key)
-        if key not in partition.states:
-            return resolved(None)
-        return self._store(partition, key, None)
+        outcome = start(committed())
+        return outcome if isinstance(outcome, Running) else resolved(outcome)
 
-    def _partition(self, key: ShareKey) -> StatePartition:
-        return self.partitions.require(text_of(key))
-
-    def _store(self, partition: StatePartition, key: ShareKey, state: ShareState | None) -> Awaitable[None]:
+    def _append(self, partition: StatePartition, key: ShareKey, state: ShareState | None) -> Promise[ShareState]:
         now_ms = self._clock.now_ms()
         value = None if state is None else snapshot_value(state.to_stored(now_ms))
         batch = build_batch([RecordData(now_ms, snapshot_key(key), value)], compression=self._compression)
         try:
             awaited = self._log.append(partition.number, bytearray(batch), self._write_timeout_ms)
         except KafkaError as error:
-            logger.warning("The state of %s was not stored: %s", text_of(key), error.code.name)
+            self._log_failure(key, "stored", error.code)
             raise KafkaError(APPEND_ERRORS.get(error.code, error.code)) from error
-        _put(partition.states, key, state)
+        if state is None:
+            partition.states.pop(key, None)
+        else:
+            partition.states[key] = state
         if awaited is None:
-            _put(partition.stored, key, state)
-            return resolved(None)
-        replicated: Promise[None] = Promise()
+            return resolved(state or MISSING)
+        replicated: Promise[ShareState] = Promise()
 
         def finish(error: ErrorCode) -> None:
-            if not error:
-                _put(partition.stored, key, state)
-                replicated.set_result(None)
-                return
-            logger.warning("The state of %s was not replicated: %s", text_of(key), error.name)
-            _put(partition.states, key, partition.stored.get(key))
-            replicated.set_exception(KafkaError(APPEND_ERRORS.get(error, error)))
+            if error:
+                self._log_failure(key, "replicated", error)
+                replicated.set_exception(KafkaError(APPEND_ERRORS.get(error, error)))
+            else:
+                replicated.set_result(state or MISSING)
 
         when_appended(awaited, finish)
         return replicated
+
+    def _log_failure(self, key: ShareKey, missing: str, code: ErrorCode) -> None:
+        suppressed = self._lines.admit(self._clock.monotonic_s())
+        if suppressed is not None:
+            logger.warning(
+                "The state of %s was not %s: %s (%d such failures not logged)",
+                text_of(key), missing, code.name, suppressed,
+            )  # fmt: skip
 
     # The contents of a partition (`PartitionContents`)
 
@@ -159,7 +153,7 @@ class ShareStates:
             self._log, partition.number, self._load_buffer_size, ReplayedStates, SHARE_GROUP_STATE_TOPIC
         )
         await self._log.committed(partition.number, end_offset)
-        partition.states, partition.stored = replayed.states, dict(replayed.states)
+        partition.states = replayed.states
         return len(partition.states)
 
     async def activated(self, partition: StatePartition) -> None:
@@ -169,17 +163,47 @@ class ShareStates:
         """Nothing is left to do: the states go with the partition."""
 
 
-def text_of(key: ShareKey) -> str:
-    """Return the text by which Kafka names a state, and finds its partition."""
-    return f"{key.group_id}:{id_text(key.topic_id)}:{key.partition}"
+def _initialized(call: Initialize, before: ShareState | None) -> ShareState:
+    if before is None or before.state_epoch < call.state_epoch:
+        return ShareState(call.state_epoch, call.start_offset)
+    if before.state_epoch > call.state_epoch:
+        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+    return before
 
 
-def _next_epoch(state: ShareState) -> int:
-    return (state.snapshot_epoch + 1) & EPOCH_MAX
+def _read(call: Read, before: ShareState | None) -> ShareState:
+    found = _required(before, call.key)
+    _require_leader(found, call.leader_epoch)
+    return found if found.leader_epoch == call.leader_epoch else found._replace(leader_epoch=call.leader_epoch)
 
 
-def _put(states: dict[ShareKey, ShareState], key: ShareKey, state: ShareState | None) -> None:
+def _written(call: Write, before: ShareState | None) -> ShareState:
+    found = _required(before, call.key)
+    if found.state_epoch > call.state_epoch:
+        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+    _require_leader(found, call.leader_epoch)
+    after = found.advanced(call.start_offset, call.batches, call.leader_epoch)
+    return found if after == found else after
+
+
+def _required(state: ShareState | None, key: ShareKey) -> ShareState:
     if state is None:
-        states.pop(key, None)
-    else:
-        states[key] = state
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No state of {text_of(key)} is stored.")
+    return state
+
+
+def _require_leader(state: ShareState, leader_epoch: int) -> None:
+    if state.leader_epoch > leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+
+
+_RULES: Mapping[type[Call], Callable[[Any, ShareState | None], ShareState | None]] = MappingProxyType(
+    {
+        Initialize: _initialized,
+        Read: _read,
+        ReadSummary: lambda call, before: before,
+        Write: _written,
+        Delete: lambda call, before: None,
+    }
+)
+"""By call, what returns the state after it: the same object if nothing is to be stored, None if there is none."""

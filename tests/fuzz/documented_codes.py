@@ -418,6 +418,36 @@ _BY_FIELD: dict[str, dict[str, str]] = {
         "share_session_epoch": "INVALID_SHARE_SESSION_EPOCH",
         "topics.topic_id": "UNKNOWN_TOPIC_ID",
     },
+    "InitializeShareGroupState": {
+        "": "FENCED_STATE_EPOCH",  # a request before has begun a later one
+        "group_id": "INVALID_GROUP_ID",
+        "topics.partitions.partition": "INVALID_REQUEST",
+        "topics.partitions.state_epoch": "INVALID_REQUEST",
+        "topics.partitions.start_offset": "INVALID_REQUEST",
+    },
+    "ReadShareGroupState": {
+        "": "FENCED_LEADER_EPOCH UNKNOWN_TOPIC_OR_PARTITION",  # a request before has named a later one
+        "group_id": "INVALID_GROUP_ID",
+        "topics.partitions.partition": "INVALID_REQUEST",
+    },
+    "WriteShareGroupState": {
+        "": "FENCED_LEADER_EPOCH FENCED_STATE_EPOCH UNKNOWN_TOPIC_OR_PARTITION",  # as above
+        "group_id": "INVALID_GROUP_ID",
+        "topics.partitions.partition": "INVALID_REQUEST",
+        "topics.partitions.start_offset": "INVALID_REQUEST",
+        "topics.partitions.state_batches.first_offset": "INVALID_REQUEST",
+        "topics.partitions.state_batches.last_offset": "INVALID_REQUEST",
+        "topics.partitions.state_batches.delivery_state": "INVALID_REQUEST",
+        "topics.partitions.state_batches.delivery_count": "INVALID_REQUEST",
+    },
+    "DeleteShareGroupState": {
+        "group_id": "INVALID_GROUP_ID",
+        "topics.partitions.partition": "INVALID_REQUEST",
+    },
+    "ReadShareGroupStateSummary": {
+        "group_id": "INVALID_GROUP_ID",
+        "topics.partitions.partition": "INVALID_REQUEST",
+    },
     "DescribeShareGroupOffsets": {
         "": "GROUP_ID_NOT_FOUND",
         "groups.group_id": "INVALID_GROUP_ID",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +36,23 @@ class Known:
 
 def batch(**options: Any) -> bytes:
     return build_batch([RecordData(NEVER_MS, b"key", VALUE)] * 2, **options)
+
+
+STATE_REQUESTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "InitializeShareGroupState": {"state_epoch": 0, "start_offset": 0},
+        "ReadShareGroupState": {"leader_epoch": 0},
+        "WriteShareGroupState": {
+            "state_epoch": 0,
+            "leader_epoch": 0,
+            "start_offset": 0,
+            "state_batches": [{"first_offset": 0, "last_offset": 0, "delivery_state": 0, "delivery_count": 1}],
+        },
+        "DeleteShareGroupState": {},
+        "ReadShareGroupStateSummary": {"leader_epoch": 0},
+    }
+)
+"""What is asked of a state of a share group, by the name of the API."""
 
 
 def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
@@ -377,6 +396,13 @@ def valid_requests(known: Known) -> dict[str, dict[str, Any]]:
                     ],
                 }
             ],
+        },
+        **{
+            name: {
+                "group_id": "share",
+                "topics": [{"topic_id": known.topic_id, "partitions": [{"partition": 0, **values}]}],
+            }
+            for name, values in STATE_REQUESTS.items()
         },
         "DescribeShareGroupOffsets": {
             "groups": [{"group_id": "share", "topics": [{"topic_name": TOPIC, "partitions": [0]}]}]

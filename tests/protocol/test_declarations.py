@@ -244,5 +244,5 @@ def test_both_sources_declare_most_of_the_versions() -> None:
         for schema in [_schema(APIS[key].request)]
         if schema and version in _json_range(schema["validVersions"])
     }
-    assert len(served) == 308
+    assert len(served) == 313
     assert len(served - kio - kafka_python) == 55

@@ -11,7 +11,15 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.cluster.control_channels import ControlChannels
-from broker.cluster.peers import ADD_PARTITIONS, ALTER_PARTITION, CONTROLLER_CHANNEL, FORWARDING, BrokerPeers, Link
+from broker.cluster.peers import (
+    ADD_PARTITIONS,
+    ALTER_PARTITION,
+    CONTROLLER_CHANNEL,
+    FORWARDING,
+    SHARE_STATES,
+    BrokerPeers,
+    Link,
+)
 from broker.metrics.metric import Kind, Metric, Sample, alone
 from broker.metrics.subjects.cluster import event_times
 from broker.network.outgoing import OutgoingConnection
@@ -60,6 +68,9 @@ GROUPS: Mapping[str, _Group] = MappingProxyType(
         MARKERS: _Group("txn-marker-channel-metrics", (), _of_all, "coordinators of transactions to leaders"),
         ADD_PARTITIONS: _Group(
             "AddPartitionsManager-channel-metrics", (), _of_all, "leaders to coordinators of transactions"
+        ),
+        SHARE_STATES: _Group(
+            "Persister-channel-metrics", (), _of_all, "leaders and coordinators of groups to share coordinators"
         ),
     }
 )

@@ -125,12 +125,11 @@ class _Run:
 
 
 class Change(NamedTuple):
-    """What an event has changed: what is to be stored, and how it is taken back."""
+    """What an event has changed, which is to be stored."""
 
     start_offset: int
     """Where the records in flight begin now."""
     batches: Sequence[StateBatch]
-    before: tuple[int, int, list[_Run]]
 
 
 class Deliveries:
@@ -216,8 +215,10 @@ class Deliveries:
             self._append(_Run(self.end_offset, last, RecordState.ARCHIVED, 0))
         self._move_start()
 
-    def acknowledge(self, owner: object, acknowledgements: Sequence[Acknowledgement], limits: DeliveryLimits) -> Change:
-        """Apply what a member says of records that it has acquired: all of it or nothing.
+    def acknowledge(
+        self, owner: object, acknowledgements: Sequence[Acknowledgement], limits: DeliveryLimits
+    ) -> Change | None:
+        """Apply what a member says of records that it has acquired: all of it or nothing. Return None if it is nothing.
 
         Raises KafkaError: INVALID_REQUEST for offsets or types that cannot be, INVALID_RECORD_STATE if a record is not
         acquired by the member.
@@ -232,26 +233,24 @@ class Deliveries:
                 _check(each)
                 changed += self._acknowledge(owner, each, limits)
         except KafkaError:
-            self._restore(before)
+            self.start_offset, self.end_offset, self._runs = before
             raise
-        return self._changed(changed, before)
+        return self._changed(changed)
 
     def release(self, owner: object, limits: DeliveryLimits) -> Change | None:
         """Make what a member has acquired available: it left. Its last delivery does not count."""
-        before, changed = self._copy(), list[StateBatch]()
+        changed: list[StateBatch] = []
         for run in self._runs:
             if run.state is RecordState.ACQUIRED and run.owner is owner:
                 run.delivery_count -= 1
                 changed.append(self._end(run, RecordState.AVAILABLE, limits))
-        return self._changed(changed, before) if changed else None
+        return self._changed(changed)
 
     def expire(self, limits: DeliveryLimits, now_ms: int) -> Change | None:
         """Make records available whose locks have expired."""
-        before, changed = self._copy(), list[StateBatch]()
-        for run in self._runs:
-            if run.deadline_ms <= now_ms:
-                changed.append(self._end(run, RecordState.AVAILABLE, limits))
-        return self._changed(changed, before) if changed else None
+        return self._changed(
+            [self._end(run, RecordState.AVAILABLE, limits) for run in self._runs if run.deadline_ms <= now_ms]
+        )
 
     def move_to(self, log_start_offset: int) -> None:
         """Forget what the log does not have any more. Records that are acquired stay with their owners."""
@@ -263,10 +262,6 @@ class Deliveries:
         if log_start_offset > self.end_offset:
             self._append(_Run(self.end_offset, log_start_offset - 1, RecordState.ARCHIVED, 0))
         self._move_start()
-
-    def take_back(self, change: Change) -> None:
-        """Undo a change that could not be stored. Nothing may have happened since."""
-        self._restore(change.before)
 
     def stored_batches(self) -> list[StateBatch]:
         """Return the states of all records in flight, as they are stored."""
@@ -325,11 +320,13 @@ class Deliveries:
         run.state, run.owner, run.deadline_ms = state, None, NEVER
         return _batch(run)
 
-    def _changed(self, batches: Sequence[StateBatch], before: tuple[int, int, list[_Run]]) -> Change:
+    def _changed(self, batches: Sequence[StateBatch]) -> Change | None:
+        if not batches:
+            return None
         self._move_start()
         self._join()
         start = self.start_offset
-        return Change(start, [each for each in batches if each.last_offset >= start], before)
+        return Change(start, [each for each in batches if each.last_offset >= start])
 
     # Runs
 
@@ -383,9 +380,6 @@ class Deliveries:
             _Run(run.first, run.last, run.state, run.delivery_count, run.owner, run.deadline_ms) for run in self._runs
         ]
         return self.start_offset, self.end_offset, runs
-
-    def _restore(self, copied: tuple[int, int, list[_Run]]) -> None:
-        self.start_offset, self.end_offset, self._runs = copied
 
 
 _STATES: Final = {

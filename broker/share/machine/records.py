@@ -14,6 +14,7 @@ from uuid import UUID
 
 from protocol.codec import decode, encoder
 from protocol.errors import Malformed
+from protocol.ids import id_text, parse_id
 from protocol.schema import int8, int16, int32, int64, stored, string, struct, uuid
 
 _VERSION = Layout(">h")
@@ -27,6 +28,20 @@ class ShareKey(NamedTuple):
     group_id: str
     topic_id: UUID
     partition: int
+
+
+def text_of(key: ShareKey) -> str:
+    """Return the text by which Kafka names a state, and finds its partition."""
+    return f"{key.group_id}:{id_text(key.topic_id)}:{key.partition}"
+
+
+def key_of(text: str) -> ShareKey:
+    """Return the key of a text. Raises ValueError."""
+    group_id, *rest = text.rsplit(":", 2)
+    if not group_id or len(rest) != 2:
+        raise ValueError(f"{text!r} names no state, expected group:topic id:partition")
+    topic_id, partition = rest
+    return ShareKey(group_id, parse_id(topic_id), int(partition))
 
 
 @stored(versions=range(1), flexible=None)

@@ -133,6 +133,10 @@ class ShareSessions:
         session.places.clear()
         return places
 
+    def are_of_group(self, group_id: str) -> bool:
+        """Return whether a member of a group has a session."""
+        return any(session.group_id == group_id for session in self._sessions.values())
+
     def of_connection(self, connection: object) -> list[ShareSession]:
         """Return the sessions that were opened on a connection, and are open."""
         return list(self._by_connection.get(connection, ()))

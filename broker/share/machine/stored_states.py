@@ -1,11 +1,16 @@
 """What is stored of a share group in one partition. Pure.
 
 Owns: the state, and how an update changes it. Must not know: how it is read, or what a group does with it.
+
+Within one state epoch a state only moves forward: its start rises, and of two states of a record the one with more
+deliveries counts, or with as many the one that is nearer to its end. So the order of updates does not matter, nor how
+often one is applied, and a request that arrives late takes nothing back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from broker.share.machine.deliveries import StateBatch
@@ -24,8 +29,18 @@ class ShareState(NamedTuple):
     batches: Sequence[StateBatch] = ()
     """The records in flight, in order."""
     leader_epoch: int = 0
+    """The highest one of the leaders that have read or written it."""
     snapshot_epoch: int = 0
     created_ms: int = 0
+
+    def advanced(self, start_offset: int, batches: Iterable[StateBatch], leader_epoch: int) -> ShareState:
+        """Return the state after an update; `NO_START` as the start offset leaves that."""
+        start_offset = max(self.start_offset, start_offset)
+        return self._replace(
+            start_offset=start_offset,
+            batches=tuple(furthest([*self.batches, *batches], start_offset)),
+            leader_epoch=max(self.leader_epoch, leader_epoch),
+        )
 
     def to_stored(self, now_ms: int) -> ShareSnapshotValue:
         """Return the value of the record that is written at `now_ms`."""
@@ -43,22 +58,38 @@ class ShareState(NamedTuple):
         )
 
 
-def overlaid(before: Sequence[StateBatch], later: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Return states from `start_offset` on, in order: those of `later` where there are any, else those of `before`."""
-    found = list(before)
-    for new in later:
-        kept: list[StateBatch] = []
-        for old in found:
-            if old.last_offset < new.first_offset or old.first_offset > new.last_offset:
-                kept.append(old)
-                continue
-            if old.first_offset < new.first_offset:
-                kept.append(old._replace(last_offset=new.first_offset - 1))
-            if old.last_offset > new.last_offset:
-                kept.append(old._replace(first_offset=new.last_offset + 1))
-        found = sorted([*kept, new])
-    return [
-        each._replace(first_offset=max(each.first_offset, start_offset))
-        for each in found
-        if each.last_offset >= start_offset
-    ]
+def furthest(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
+    """Return states from `start_offset` on, in order and without overlaps: of each record the furthest one.
+
+    One pass over the offsets at which a batch begins or ends:
+
+        given:      |-- available, 1 --|         |-- acknowledged, 1 --|
+                            |-- available, 2 --|
+        returned:   |-- 1 --|-- available, 2 --| |-- acknowledged, 1 --|
+    """
+    waiting = sorted(batches, reverse=True)  # the last one comes first
+    begun: list[tuple[int, int, int]] = []  # a heap: the furthest batch on top; it may hold some that have ended
+    found: list[StateBatch] = []
+    offset = start_offset
+    while waiting or begun:
+        while waiting and waiting[-1].first_offset <= offset:
+            _, last, state, count = waiting.pop()
+            heappush(begun, (-count, -state, last))
+        while begun and begun[0][2] < offset:
+            heappop(begun)
+        if not begun:
+            offset = waiting[-1].first_offset if waiting else offset
+            continue
+        count, state, last = begun[0]
+        if waiting:
+            last = min(last, waiting[-1].first_offset - 1)
+        _append(found, StateBatch(offset, last, -state, -count))
+        offset = last + 1
+    return found
+
+
+def _append(found: list[StateBatch], new: StateBatch) -> None:
+    """Append a batch, or extend the last one if it has the same state and ends before it."""
+    if found and found[-1].last_offset == new.first_offset - 1 and found[-1][2:] == new[2:]:
+        new = found.pop()._replace(last_offset=new.last_offset)
+    found.append(new)

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
+from broker.share import shared_partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_share_group_offsets import (
     AlteredPartition,
@@ -451,6 +452,10 @@ async def test_a_connection_that_reopens_sessions_keeps_one(shared: Shared) -> N
     assert len(sessions) == 0
 
 
+def refuse(*_: object) -> None:
+    raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+
 async def test_records_whose_acknowledgement_was_not_stored_are_delivered_again(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,15 +463,30 @@ async def test_records_whose_acknowledgement_was_not_stored_are_delivered_again(
     await shared.produce(5)
     ann = shared.member("ann")
     await ann.fetch()
-
-    def refused(*_: object) -> None:
-        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-
     with monkeypatch.context() as broken:
-        broken.setattr(shared.broker.services.share().states._log, "append", refused)
+        broken.setattr(shared_partition, "WRITE_PATIENCE_MS", 0)
+        broken.setattr(shared.broker.services.share().states._log, "append", refuse)
         assert await ann.acknowledge((0, 4, ACCEPT)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert await ann.acknowledge((0, 4, RELEASE)) is ErrorCode.NONE
-    assert acquired(await shared.member("bob").fetch()) == [(0, 4, 2)]
+    assert await ann.acknowledge((0, 4, RELEASE)) is ErrorCode.INVALID_REQUEST  # as of records that nobody got
+    assert acquired(await shared.member("bob").fetch()) == [(0, 4, 1)]
+
+
+async def test_acknowledgements_wait_while_they_cannot_be_stored_and_are_stored_together(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    assert acquired(await ann.fetch(max_records=1)) == [(0, 4, 1)]
+    await shared.produce(5)
+    assert acquired(await bob.fetch()) == [(5, 9, 1)]
+    states = shared.broker.services.share().states
+    with monkeypatch.context() as broken:
+        broken.setattr(states._log, "append", refuse)
+        waiting = asyncio.gather(ann.acknowledge((0, 4, ACCEPT)), bob.acknowledge((5, 9, ACCEPT)))
+        await asyncio.sleep(0)
+    assert await waiting == [ErrorCode.NONE, ErrorCode.NONE]
+    assert await shared.start_offset() == 10
 
 
 async def test_topics_that_grow_after_offsets_were_moved_are_assigned(shared: Shared) -> None:

@@ -26,7 +26,7 @@ GROUP, TRANSACTIONAL_ID = "group", "transactional-id"
 LISTS_ONLY_WHAT_IS_ALLOWED = {16, 66}
 NOT_CHECKED = {17, 18, 36, 38, 39, 40, 41, 60, 68, 69, 71, 72}
 """APIs without a permission, or whose rule is not one of the table."""
-FROM_BROKERS = (4, 5, 6, 7, 27, 56, 67)
+FROM_BROKERS = (4, 5, 6, 7, 27, 56, 67, *range(83, 88))
 """Whether they are served depends on the listener as well, and their effects would outlive the test."""
 WITHOUT_TRANSACTIONAL_ID = {0, 10}
 """The valid request of these names none."""

@@ -1,0 +1,221 @@
+"""Access to the share coordinators: the one of this broker by a direct call, the others by requests.
+
+Owns: which broker coordinates a state, and the repetition of calls while a coordinator moves, loads or does not
+respond. Must not know: why a call is made, or what follows from its result.
+
+A call may be served more than once, if a response is lost; `broker.share.machine.stored_states` says why that does no
+harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from base.clock import Clock
+from base.line_limit import LineLimit
+from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
+from broker.coordination.batched_requests import BatchedRequests
+from broker.coordination.partitioner import partition_for
+from broker.loop.driver import going_on
+from broker.loop.promise import Promise, resolved
+from broker.network.outgoing import Peer, PeerUnavailable
+from broker.share.machine.records import ShareKey, text_of
+from broker.share.machine.state_calls import Call, Read, Write
+from broker.share.machine.stored_states import ShareState
+from broker.share.state_messages import request_of, results_of
+from broker.share.states import ShareStates
+from protocol.errors import ErrorCode, KafkaError
+
+VERSION: Final = 0
+"""Of all requests to share coordinators."""
+REPEATED: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+"""The errors after which the coordinator is looked up and called again."""
+FIRST_PAUSE_MS, PAUSE_MS_MAX = 20, 1000
+READ_SIZE: Final = 20
+"""What a read counts in a request: its response may have many batches."""
+LINE_INTERVAL_S: Final = 10.0
+
+logger = logging.getLogger("kafka.server.share.PersisterStateManager")
+
+
+class Leaders(Protocol):
+    """What is known of the partitions of topics."""
+
+    def partition_count(self, topic: str) -> int | None: ...
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """Return the id of the leader, or -1."""
+
+
+class StateLinks:
+    """All share coordinators."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        own: ShareStates,
+        leaders: Leaders,
+        connect: Callable[[int], Peer],
+        clock: Clock,
+        sleep_ms: Callable[[int], Awaitable[None]],
+        timeout_ms: int,
+    ) -> None:
+        """`own` is the coordinator of this broker. `timeout_ms` limits one request."""
+        self._broker_id = broker_id
+        self._own = own
+        self._leaders = leaders
+        self._connect = connect
+        self._clock = clock
+        self._sleep_ms = sleep_ms
+        self._timeout_ms = timeout_ms
+        self._remote: dict[int, RemoteStates] = {}
+
+    def call(self, call: Call, patience_ms: int) -> Promise[ShareState]:
+        """Return a promise of the result, which fails with KafkaError. The call is made also if it is cancelled.
+
+        Within `patience_ms`, the call is repeated after one of the errors `REPEATED`.
+        """
+        try:
+            outcome = going_on(self._repeated(call, patience_ms))
+        except KafkaError as error:
+            failed: Promise[ShareState] = Promise()
+            failed.set_exception(error)
+            return failed
+        return outcome if isinstance(outcome, Promise) else resolved(outcome)
+
+    def brokers_changed(self, live: Collection[int]) -> None:
+        """Close the connections to brokers that are not alive; what they were asked fails with NETWORK_EXCEPTION."""
+        for broker_id in self._remote.keys() - set(live):
+            self._remote.pop(broker_id).close()
+
+    async def _repeated(self, call: Call, patience_ms: int) -> ShareState:
+        give_up_ms = self._clock.monotonic_ms() + patience_ms
+        pause_ms = FIRST_PAUSE_MS
+        while True:
+            try:
+                return await self._once(call)
+            except KafkaError as error:
+                if error.code not in REPEATED or self._clock.monotonic_ms() + pause_ms > give_up_ms:
+                    raise
+            await self._sleep_ms(pause_ms)
+            pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+
+    async def _once(self, call: Call) -> ShareState:
+        try:
+            served = self._own.serve(call)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_COORDINATOR:
+                raise
+        else:
+            return await served
+        return await self._other(call.key).serve(call)
+
+    def _other(self, key: ShareKey) -> RemoteStates:
+        """Return the coordinator of a state that this broker does not coordinate. Raises KafkaError."""
+        count = self._leaders.partition_count(SHARE_GROUP_STATE_TOPIC)
+        if count is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {SHARE_GROUP_STATE_TOPIC} is missing.")
+        leader = self._leaders.leader_of(SHARE_GROUP_STATE_TOPIC, partition_for(text_of(key), count))
+        if leader == self._broker_id:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)  # the metadata is newer than the leadership
+        if leader < 0:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        remote = self._remote.get(leader)
+        if remote is None:
+            remote = self._remote[leader] = RemoteStates(
+                leader, partial(self._connect, leader), self._timeout_ms, self._clock
+            )
+        return remote
+
+
+class _Question(NamedTuple):
+    call: Call
+
+    @property
+    def key(self) -> ShareKey:
+        return self.call.key
+
+    @property
+    def size(self) -> int:
+        match self.call:
+            case Write():
+                return 1 + len(self.call.batches)
+            case Read():
+                return READ_SIZE
+            case _:
+                return 1
+
+
+_Result = ShareState | KafkaError
+
+
+class RemoteStates:
+    """The share coordinator of another broker."""
+
+    def __init__(self, broker_id: int, connect: Callable[[], Peer], timeout_ms: int, clock: Clock) -> None:
+        self._broker_id = broker_id
+        self._connect = connect
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._lines = LineLimit(LINE_INTERVAL_S)
+        self._peers: list[Peer] = []
+        self._batches: dict[type[Call], BatchedRequests[_Question, _Result]] = {}
+        """By kind of call, each with its own connection: a write may wait for replicas, a read need not wait for it."""
+
+    async def serve(self, call: Call) -> ShareState:
+        """Return the result of a call. Raises KafkaError."""
+        batches = self._batches.get(type(call))
+        if batches is None:
+            peer = self._connect()
+            self._peers.append(peer)
+            batches = self._batches[type(call)] = BatchedRequests(
+                f"calls to share coordinator {self._broker_id}", partial(self._send, peer), _lost
+            )
+        result = await batches.put(_Question(call))
+        if isinstance(result, KafkaError):
+            raise result
+        return result
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
+
+    async def _send(self, peer: Peer, questions: Sequence[_Question]) -> Sequence[_Result]:
+        """Send the calls of each group in a request of its own."""
+        by_group: dict[str, list[Call]] = {}
+        for question in questions:
+            by_group.setdefault(question.key.group_id, []).append(question.call)
+        found: dict[ShareKey, _Result] = {}
+        for calls in by_group.values():
+            for call, result in zip(calls, await self._results(peer, calls), strict=True):
+                found[call.key] = result
+        return [found[question.key] for question in questions]
+
+    async def _results(self, peer: Peer, calls: Sequence[Call]) -> Sequence[_Result]:
+        try:
+            response = await peer.ask(request_of(calls), VERSION, timeout_ms=self._timeout_ms)
+        except KafkaError as error:
+            self._log(f"expected share in its group.coordinator.rebalance.protocols: {error}")
+            return [KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)] * len(calls)
+        except PeerUnavailable as error:
+            self._log(str(error))
+            return [KafkaError(ErrorCode.NETWORK_EXCEPTION)] * len(calls)
+        return results_of(calls, response)
+
+    def _log(self, reason: str) -> None:
+        if self._lines.admit(self._clock.monotonic_s()) is not None:
+            logger.warning("Broker %d is asked again for states of share groups: %s", self._broker_id, reason)
+
+
+def _lost(question: _Question) -> _Result:
+    return KafkaError(ErrorCode.NETWORK_EXCEPTION)
