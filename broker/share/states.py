@@ -11,10 +11,9 @@ counts here all the same. A call may be repeated.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import field
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from base.clock import Clock
 from base.dataclass import dataclass
@@ -28,7 +27,7 @@ from broker.loop.driver import Running, start
 from broker.loop.promise import Promise, resolved
 from broker.share.loading import ReplayedStates
 from broker.share.machine.records import ShareKey, snapshot_key, snapshot_value, text_of
-from broker.share.machine.state_calls import Call, Delete, Initialize, Read, ReadSummary, Write, check
+from broker.share.machine.state_calls import Call, check, state_after
 from broker.share.machine.stored_states import ShareState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
@@ -77,13 +76,12 @@ class ShareStates:
     def serve(self, call: Call) -> Promise[ShareState]:
         """Serve a call. Raises KafkaError if the state is not changed, the promise does if that is not replicated.
 
-        The errors are those of `check` and of `LedPartitions.require`, then UNKNOWN_TOPIC_OR_PARTITION for a state that
-        does not exist, and FENCED_STATE_EPOCH or FENCED_LEADER_EPOCH if a later epoch is known.
+        The errors are those of `check`, of `LedPartitions.require` and of `state_after`.
         """
         check(call)
         partition = self.partitions.require(text_of(call.key))
         before = partition.states.get(call.key)
-        after = _RULES[type(call)](call, before)
+        after = state_after(call, before)
         if after is before:
             return self._committed(partition, before or MISSING)
         if after is None:
@@ -161,49 +159,3 @@ class ShareStates:
 
     def unloaded(self, partition: StatePartition) -> None:
         """Nothing is left to do: the states go with the partition."""
-
-
-def _initialized(call: Initialize, before: ShareState | None) -> ShareState:
-    if before is None or before.state_epoch < call.state_epoch:
-        return ShareState(call.state_epoch, call.start_offset)
-    if before.state_epoch > call.state_epoch:
-        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
-    return before
-
-
-def _read(call: Read, before: ShareState | None) -> ShareState:
-    found = _required(before, call.key)
-    _require_leader(found, call.leader_epoch)
-    return found if found.leader_epoch == call.leader_epoch else found._replace(leader_epoch=call.leader_epoch)
-
-
-def _written(call: Write, before: ShareState | None) -> ShareState:
-    found = _required(before, call.key)
-    if found.state_epoch > call.state_epoch:
-        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
-    _require_leader(found, call.leader_epoch)
-    after = found.advanced(call.start_offset, call.batches, call.leader_epoch)
-    return found if after == found else after
-
-
-def _required(state: ShareState | None, key: ShareKey) -> ShareState:
-    if state is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No state of {text_of(key)} is stored.")
-    return state
-
-
-def _require_leader(state: ShareState, leader_epoch: int) -> None:
-    if state.leader_epoch > leader_epoch:
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-
-
-_RULES: Mapping[type[Call], Callable[[Any, ShareState | None], ShareState | None]] = MappingProxyType(
-    {
-        Initialize: _initialized,
-        Read: _read,
-        ReadSummary: lambda call, before: before,
-        Write: _written,
-        Delete: lambda call, before: None,
-    }
-)
-"""By call, what returns the state after it: the same object if nothing is to be stored, None if there is none."""

@@ -1,18 +1,20 @@
 """What leaders of partitions and group coordinators ask of a share coordinator, about one state each. Pure.
 
-Owns: the calls, which KIP-932 defines, and what a call may contain. Must not know: who serves it, or how it is sent.
+Owns: the calls, which KIP-932 defines, what a call may contain, and which state follows from it. Must not know: who
+serves it, or how it is sent.
 
 The result of each is the state, as far as its response has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from broker.share.machine.deliveries import DONE, RecordState, StateBatch
-from broker.share.machine.records import ShareKey
-from broker.share.machine.stored_states import NO_START
+from broker.share.machine.records import ShareKey, text_of
+from broker.share.machine.stored_states import NO_START, ShareState
 from protocol.errors import ErrorCode, KafkaError
 
 STORED: Final = DONE | {RecordState.AVAILABLE}
@@ -82,3 +84,60 @@ def _problems(call: Call) -> Iterator[str]:
                 yield f"Delivery state {state}: expected 0 (available), 2 (acknowledged) or 4 (archived)."
             if count < 0:
                 yield f"Delivery count {count}: expected a number from 0 on."
+
+
+def state_after(call: Call, before: ShareState | None) -> ShareState | None:
+    """Return the state after a call: the same object if nothing changes, None if it does not exist.
+
+    Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if there is nothing to read or write, FENCED_STATE_EPOCH and
+    FENCED_LEADER_EPOCH if a later epoch is known.
+    """
+    return _RULES[type(call)](call, before)
+
+
+def _initialized(call: Initialize, before: ShareState | None) -> ShareState:
+    if before is None:
+        return ShareState(call.state_epoch, call.start_offset)
+    if before.state_epoch > call.state_epoch:
+        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+    if before.state_epoch == call.state_epoch:
+        return before
+    return ShareState(call.state_epoch, call.start_offset, (), before.leader_epoch)
+
+
+def _read(call: Read, before: ShareState | None) -> ShareState:
+    found = _required(before, call.key)
+    _require_leader(found, call.leader_epoch)
+    return found if found.leader_epoch == call.leader_epoch else found._replace(leader_epoch=call.leader_epoch)
+
+
+def _written(call: Write, before: ShareState | None) -> ShareState:
+    found = _required(before, call.key)
+    if found.state_epoch > call.state_epoch:
+        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+    _require_leader(found, call.leader_epoch)
+    after = found.advanced(call.start_offset, call.batches, call.leader_epoch)
+    return found if after == found else after
+
+
+def _required(state: ShareState | None, key: ShareKey) -> ShareState:
+    if state is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No state of {text_of(key)} is stored.")
+    return state
+
+
+def _require_leader(state: ShareState, leader_epoch: int) -> None:
+    if state.leader_epoch > leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+
+
+_RULES: Mapping[type[Call], Callable[[Any, ShareState | None], ShareState | None]] = MappingProxyType(
+    {
+        Initialize: _initialized,
+        Read: _read,
+        ReadSummary: lambda call, before: before,
+        Write: _written,
+        Delete: lambda call, before: None,
+    }
+)
+"""By call, what returns the state after it: the same object if nothing is to be stored, None if there is none."""
