@@ -101,15 +101,23 @@ class ShareProtocol:
 
         If that takes too long, the member joins without them. While the group is being deleted, it waits.
         """
-        group, machine = self._begun(group_id)
-        async with self._turns.of(machine):
-            topics, missing = self._topics(), dict[str, tuple[UUID, int]]()
-            async for name in through(names, self._pause):
-                topic = topics.find(name)
-                if topic is not None and not machine.has_states(topic):
-                    missing[name] = topic.topic_id, topic.partition_count
-            with suppress(KafkaError):
-                await self._begin_states(group, machine, missing)
+        is_prepared = False
+        while not is_prepared:
+            group, machine = self._begun(group_id)
+            async with self._turns.of(machine):
+                if not machine.is_dead:
+                    is_prepared = True
+                    with suppress(KafkaError):
+                        await self._begin_states(group, machine, await self._missing(machine, names))
+
+    async def _missing(self, machine: ShareGroup, names: Iterable[str]) -> dict[str, tuple[UUID, int]]:
+        """Return id and partition count of the topics that exist and of which not all partitions have a state."""
+        topics = self._topics()
+        return {
+            name: (topic.topic_id, topic.partition_count)
+            async for name in through(names, self._pause)
+            if (topic := topics.find(name)) is not None and not machine.has_states(topic)
+        }
 
     def _begun(self, group_id: str) -> tuple[CoordinatedGroup, ShareGroup]:
         """Return a group, which is created unless it exists."""
@@ -246,17 +254,18 @@ class ShareProtocol:
         _, machine = self._begun(group_id)
         async with self._turns.of(machine):
             group, machine = self._require(group_id, must_be_empty=True)
-            topics, codes, missing = self._topics(), dict[tuple[str, int], ErrorCode](), dict[str, tuple[UUID, int]]()
+            topics = self._topics()
+            codes: dict[tuple[str, int], ErrorCode] = {}
             wanted: dict[tuple[str, int], ShareKey] = {}
+            names: dict[str, None] = {}
             async for name, number in through(offsets, self._pause):
                 found = topics.find(name)
                 if found is None or not 0 <= number < found.partition_count:
                     codes[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    continue
-                wanted[name, number] = ShareKey(group_id, found.topic_id, number)
-                if not machine.has_states(found):
-                    missing[name] = found.topic_id, found.partition_count
-            await self._begin_states(group, machine, missing)
+                else:
+                    wanted[name, number] = ShareKey(group_id, found.topic_id, number)
+                    names[name] = None
+            await self._begin_states(group, machine, await self._missing(machine, names))
             moved = await self._moved([(key, offsets[place]) for place, key in wanted.items()])
         return codes | dict(zip(wanted, moved, strict=True))
 

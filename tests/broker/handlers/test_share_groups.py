@@ -489,6 +489,40 @@ async def test_acknowledgements_wait_while_they_cannot_be_stored_and_are_stored_
     assert await shared.start_offset() == 10
 
 
+async def test_partitions_of_a_group_without_sessions_are_forgotten(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    await ann.fetch()
+    await bob.fetch()
+    partitions = shared.broker.services.share().partitions
+    await ann.acknowledge(epoch=-1)
+    assert len(partitions) == 1
+    await bob.acknowledge(epoch=-1)
+    assert len(partitions) == 0
+    assert acquired(await shared.member("cleo").fetch()) == [(0, 4, 1)]
+
+
+async def test_a_member_that_joins_while_the_group_is_deleted_waits_and_begins_a_new_one(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann = shared.member("ann")
+    await ann.fetch()
+    await ann.acknowledge((0, 2, ACCEPT))
+    await ann.acknowledge(epoch=-1)
+    await shared.heartbeat("first", epoch=-1)
+    with monkeypatch.context() as slow:
+        slow.setattr(shared.broker.services.share().states._log, "append", refuse)
+        deleting = asyncio.ensure_future(shared.broker.ask(DeleteGroupsRequest(groups_names=[shared.group])))
+        joining = asyncio.ensure_future(shared.heartbeat("second"))
+        await asyncio.sleep(0)
+    assert (await deleting).results[0].error_code == ErrorCode.NONE
+    assert [each.partitions for each in (await joining).assignment.topic_partitions] == [[0]]
+    assert acquired(await shared.member("second").fetch()) == [(0, 4, 1)]
+
+
 async def test_topics_that_grow_after_offsets_were_moved_are_assigned(shared: Shared) -> None:
     await shared.begin()
     await shared.heartbeat("first", epoch=-1)
