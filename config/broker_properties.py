@@ -439,7 +439,7 @@ GROUP_COORDINATOR_REBALANCE_PROTOCOLS = string_list(
     "group.coordinator.rebalance.protocols", ("classic",), READ_ONLY, MEDIUM,
     OneOf(("consumer", "classic", "share", "unknown")),
     doc="Protocols of groups that are offered: classic, and consumer (KIP-848) or share (KIP-932). If a file does not "
-    "set it, a broker without zookeeper.connect offers all; share groups need a broker without it.")
+    "set it, a broker without zookeeper.connect offers all. In a cluster, share must be set on all brokers.")
 GROUP_COORDINATOR_THREADS = integer("group.coordinator.threads", 1, READ_ONLY, MEDIUM, POSITIVE,
     no_effect=NoEffect.KRAFT, doc="Threads of the group coordinator in Kafka.")
 GROUP_COORDINATOR_APPEND_LINGER_MS = integer("group.coordinator.append.linger.ms", 10, READ_ONLY, MEDIUM, NOT_NEGATIVE,
@@ -867,12 +867,12 @@ GROUP_SHARE_MAX_SIZE = short("group.share.max.size", 200, READ_ONLY, MEDIUM, Ran
 SHARE_COORDINATOR_STATE_TOPIC_NUM_PARTITIONS = integer("share.coordinator.state.topic.num.partitions", 50, READ_ONLY,
     HIGH, POSITIVE, visibility=FOREIGN,
     doc="Partitions of the topic that keeps how far share groups are; fixed once it exists.")
-SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR = short("share.coordinator.state.topic.replication.factor", 1,
+SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR = short("share.coordinator.state.topic.replication.factor", 3,
     READ_ONLY, HIGH, POSITIVE, visibility=FOREIGN,
-    doc="Replicas of that topic. The default of Kafka is 3; share groups are served by a broker of its own.")
-SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR = short("share.coordinator.state.topic.min.isr", 1, READ_ONLY, HIGH, POSITIVE,
+    doc="Replicas of that topic. A broker without zookeeper.connect keeps one, whatever is set.")
+SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR = short("share.coordinator.state.topic.min.isr", 2, READ_ONLY, HIGH, POSITIVE,
     visibility=FOREIGN,
-    doc="In-sync replicas that a write to that topic of states needs. The default of Kafka is 2.")
+    doc="In-sync replicas that a write to that topic of states needs. A broker without zookeeper.connect needs one.")
 SHARE_COORDINATOR_STATE_TOPIC_SEGMENT_BYTES = integer("share.coordinator.state.topic.segment.bytes", 104_857_600,
     READ_ONLY, HIGH, POSITIVE, visibility=FOREIGN,
     doc="Segment size of that topic.")

@@ -301,15 +301,18 @@ class TopicAdministration:
                 },
             )
         if name == SHARE_GROUP_STATE_TOPIC:
+            is_alone = config.has_own_metadata_store
             return _internal_topic(
                 name,
                 config[properties.SHARE_COORDINATOR_STATE_TOPIC_NUM_PARTITIONS],
-                config[properties.SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR],
+                1 if is_alone else config[properties.SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR],
                 {
                     "cleanup.policy": "compact",
                     "compression.type": "producer",
                     "segment.bytes": str(config[properties.SHARE_COORDINATOR_STATE_TOPIC_SEGMENT_BYTES]),
-                    "min.insync.replicas": str(config[properties.SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR]),
+                    "min.insync.replicas": "1"
+                    if is_alone
+                    else str(config[properties.SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR]),
                 },
             )
         return CreatableTopic(

@@ -340,6 +340,8 @@ def _broker_settings(broker_id: int, broker_count: int, zookeeper: str) -> dict[
         "offsets.topic.replication.factor": str(replication_factor),
         "transaction.state.log.replication.factor": str(replication_factor),
         "transaction.state.log.min.isr": str(min_in_sync),
+        "share.coordinator.state.topic.replication.factor": str(replication_factor),
+        "share.coordinator.state.topic.min.isr": str(min_in_sync),
         "group.initial.rebalance.delay.ms": "0",
         # The partitions of a killed broker get new leaders when its session is over, and only then it can start again.
         "zookeeper.session.timeout.ms": "6000",
