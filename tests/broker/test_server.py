@@ -67,13 +67,8 @@ async def test_control_plane_with_another_protocol_stops_the_start(tmp_path: Pat
     assert "control.plane.listener.name" in await reason_not_to_start(config)
 
 
-@pytest.mark.parametrize(
-    ("protocols", "others"), [("consumer", {}), ("classic,share", {"zookeeper_connect": "127.0.0.1:1"})]
-)
-async def test_unsupported_group_protocol_stops_the_start(
-    tmp_path: Path, protocols: str, others: dict[str, str]
-) -> None:
-    reason = await reason_not_to_start(settings(tmp_path, group_coordinator_rebalance_protocols=protocols, **others))
+async def test_unsupported_group_protocol_stops_the_start(tmp_path: Path) -> None:
+    reason = await reason_not_to_start(settings(tmp_path, group_coordinator_rebalance_protocols="consumer"))
     assert "group.coordinator.rebalance.protocols" in reason
 
 

@@ -70,6 +70,7 @@ NAMES_WITH_TRANSACTIONS = {
     for group in ("txn_marker_channel_metrics", "addpartitionsmanager_channel_metrics")
     for attribute in OUTGOING
 }
+NAMES_WITH_SHARE_GROUPS = {f"kafka_server_persister_channel_metrics_{attribute}" for attribute in OUTGOING}
 
 # Kafka's own object names, as a Prometheus server finds them through the usual rules of jmx_exporter.
 KAFKA_NAMES = {
@@ -204,7 +205,8 @@ async def test_names_are_kafkas_and_all_are_documented(monitored: Monitored) -> 
     documented = set(re.findall(r"^\| `(\w+)", PAGE.read_text(), re.MULTILINE))
     ours = {name for name in scrape.names if not name.startswith(("process_", "python_"))}
     ours.add("kafka_server_socket_server_metrics_connections")  # this broker has no connection
-    ours |= FETCHERS_NAMES | NAMES_IN_A_CLUSTER | NAMES_WITH_TRANSACTIONS  # nor a leader to follow
+    ours |= FETCHERS_NAMES | NAMES_IN_A_CLUSTER  # nor a leader to follow
+    ours |= NAMES_WITH_TRANSACTIONS | NAMES_WITH_SHARE_GROUPS
     ours |= {"kafka_network_requestmetrics_deprecatedrequests", "kafka_client_metric"}
     ours.add("kafka_log_logmanager_remainingsegmentstorecover")  # this broker is started
     assert {name.removesuffix("_total") for name in documented} == {name.removesuffix("_total") for name in ours}
