@@ -82,8 +82,7 @@ def close_session(parts: ShareParts, session: ShareSession) -> None:
     """End a session; what its member has acquired is available again."""
     places = parts.sessions.close(session)
     keys = [ShareKey(session.group_id, topic_id, number) for topic_id, number in places]
-    if keys:
-        parts.partitions.release(session.group_id, keys, session)
+    parts.partitions.release(session.group_id, keys, session)
 
 
 class Asking(Protocol):

@@ -117,8 +117,9 @@ class SharedPartitions:
         return len(self._shared)
 
     def find(self, group_id: str, topic: str, topic_id: UUID, number: int) -> Awaitable[SharedPartition]:
-        """Return a partition, loaded. Raises KafkaError if this broker does not lead it; the awaitable, if it has no
-        state or its share coordinator is not available.
+        """Return a partition, loaded. Raises KafkaError, also when awaited.
+
+        The errors say that this broker does not lead it, that it has no state, or that the state is not available.
         """
         key = ShareKey(group_id, topic_id, number)
         shared = self._shared.get(key)
@@ -141,16 +142,18 @@ class SharedPartitions:
         return found
 
     async def _load(self, key: ShareKey, partition: Partition, load: _Load) -> None:
+        outcome: SharedPartition | Exception
         try:
-            shared = await self._loaded(key, partition, load)
+            outcome = await self._loaded(key, partition, load)
         except Exception as error:
-            for each in load.waiting:
-                each.set_exception(error)
-        else:
-            for each in load.waiting:
-                each.set_result(shared)
+            outcome = error
         finally:
-            del self._loads[key]
+            del self._loads[key]  # before those that wait go on
+        for each in load.waiting:
+            if isinstance(outcome, Exception):
+                each.set_exception(outcome)
+            else:
+                each.set_result(outcome)
 
     async def _loaded(self, key: ShareKey, partition: Partition, load: _Load) -> SharedPartition:
         """Return a partition as it is stored. Raises KafkaError with a code that members expect: they ask again."""
@@ -196,6 +199,8 @@ class SharedPartitions:
             for each in stored:
                 with suppress(KafkaError):
                     await each
+            if self._sessions.are_of_group(group_id):
+                return
             async for shared in through(list(self._shared.values()), self._sliced_work.pause):
                 if shared.key.group_id == group_id and not self._sessions.are_of_group(group_id):
                     self._forget(shared)
@@ -272,9 +277,10 @@ class SharedPartitions:
                 each.set_result(None)
             return
         if isinstance(error, KafkaError):
-            logger.warning("What was done in %s was not stored: %s", text_of(shared.key), error.code.name)
-            if error.code in OUTDATED:
-                error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            is_outdated = error.code in OUTDATED
+            level = logging.INFO if is_outdated else logging.WARNING
+            logger.log(level, "What was done in %s was not stored: %s", text_of(shared.key), error.code.name)
+            error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) if is_outdated else error
         unwritten, shared.unwritten = shared.unwritten, []
         self._forget(shared)
         for each in (*outcomes, *unwritten):

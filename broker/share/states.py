@@ -3,9 +3,9 @@
 Owns: which states exist here, who may change them, and the order of their records. Must not know: what a state means,
 or which groups and topics exist.
 
-A call ends once all in-sync replicas have what it has changed, and what others had changed in this state's partition
-before: no caller relies on a state that the next coordinator may not have. If that fails, the state of the last append
-counts here all the same. A call may be repeated.
+A call ends once all in-sync replicas have the state after it, which is appended also if it is the same as before: no
+caller relies on a state that the next coordinator may not have. If that fails, the state of the last append counts here
+all the same. A call may be repeated.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import APPEND_ERRORS, CoordinatorLog, when_appended
 from broker.coordination.led_partitions import LedPartition, LedPartitions
 from broker.coordination.replay import replay
-from broker.loop.driver import Running, start
 from broker.loop.promise import Promise, resolved
 from broker.share.loading import ReplayedStates
 from broker.share.machine.records import ShareKey, snapshot_key, snapshot_value, text_of
-from broker.share.machine.state_calls import Call, check, state_after
+from broker.share.machine.state_calls import Call, ReadSummary, check, state_after
 from broker.share.machine.stored_states import ShareState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
@@ -82,27 +81,15 @@ class ShareStates:
         partition = self.partitions.require(text_of(call.key))
         before = partition.states.get(call.key)
         after = state_after(call, before)
-        if after is before:
-            return self._committed(partition, before or MISSING)
-        if after is None:
-            return self._append(partition, call.key, None)
-        if before is None or before.state_epoch != after.state_epoch:
-            after = after._replace(created_ms=self._clock.now_ms())
-        snapshot_epoch = 0 if before is None else (before.snapshot_epoch + 1) & EPOCH_MAX
-        return self._append(partition, call.key, after._replace(snapshot_epoch=snapshot_epoch))
-
-    def _committed(self, partition: StatePartition, state: ShareState) -> Promise[ShareState]:
-        """Return a state once all in-sync replicas have it."""
-
-        async def committed() -> ShareState:
-            try:
-                await self._log.committed(partition.number, self._log.end_offset(partition.number))
-            except KafkaError as error:
-                raise KafkaError(APPEND_ERRORS.get(error.code, error.code)) from error
-            return state
-
-        outcome = start(committed())
-        return outcome if isinstance(outcome, Running) else resolved(outcome)
+        if isinstance(call, ReadSummary):
+            return resolved(after or MISSING)
+        if after is not None:
+            is_new = before is None or before.state_epoch != after.state_epoch
+            after = after._replace(
+                snapshot_epoch=0 if before is None else (before.snapshot_epoch + 1) & EPOCH_MAX,
+                created_ms=self._clock.now_ms() if is_new else after.created_ms,
+            )
+        return self._append(partition, call.key, after)
 
     def _append(self, partition: StatePartition, key: ShareKey, state: ShareState | None) -> Promise[ShareState]:
         now_ms = self._clock.now_ms()

@@ -87,7 +87,7 @@ def _problems(call: Call) -> Iterator[str]:
 
 
 def state_after(call: Call, before: ShareState | None) -> ShareState | None:
-    """Return the state after a call: the same object if nothing changes, None if it does not exist.
+    """Return the state after a call; None if there is none.
 
     Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if there is nothing to read or write, FENCED_STATE_EPOCH and
     FENCED_LEADER_EPOCH if a later epoch is known.
@@ -108,7 +108,7 @@ def _initialized(call: Initialize, before: ShareState | None) -> ShareState:
 def _read(call: Read, before: ShareState | None) -> ShareState:
     found = _required(before, call.key)
     _require_leader(found, call.leader_epoch)
-    return found if found.leader_epoch == call.leader_epoch else found._replace(leader_epoch=call.leader_epoch)
+    return found._replace(leader_epoch=call.leader_epoch)
 
 
 def _written(call: Write, before: ShareState | None) -> ShareState:
@@ -116,8 +116,7 @@ def _written(call: Write, before: ShareState | None) -> ShareState:
     if found.state_epoch > call.state_epoch:
         raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
     _require_leader(found, call.leader_epoch)
-    after = found.advanced(call.start_offset, call.batches, call.leader_epoch)
-    return found if after == found else after
+    return found.advanced(call.start_offset, call.batches, call.leader_epoch)
 
 
 def _required(state: ShareState | None, key: ShareKey) -> ShareState:
@@ -140,4 +139,4 @@ _RULES: Mapping[type[Call], Callable[[Any, ShareState | None], ShareState | None
         Delete: lambda call, before: None,
     }
 )
-"""By call, what returns the state after it: the same object if nothing is to be stored, None if there is none."""
+"""By call, what returns the state after it."""
