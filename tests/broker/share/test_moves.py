@@ -120,14 +120,10 @@ class Workers:
         if not result.error_code:
             self.written[partition] = result.base_offset + count
 
-    async def fetch(self, member_id: str, partition: int, count: int) -> None:
-        """Fetch a partition from its leader, if it has one."""
-        broker = self.leader_of(partition)
-        if broker is None:
-            return
-        epoch = self.epochs.get((member_id, broker), 0)
+    async def ask_for(self, broker: InProcessBroker, member_id: str, partition: int, epoch: int, count: int) -> Any:
+        """Return the response to a ShareFetch."""
         wanted = FetchPartition(partition_index=partition, acknowledgement_batches=[])
-        response = await broker.ask(
+        return await broker.ask(
             ShareFetchRequest(
                 group_id=GROUP,
                 member_id=member_id,
@@ -141,6 +137,23 @@ class Workers:
             ),
             1,
         )
+
+    async def leader_named_by(self, broker: InProcessBroker, partition: int) -> int:
+        """Return the leader that a broker names which does not lead the partition."""
+        async with asyncio.timeout(20):
+            while True:
+                response = await self.ask_for(broker, "lost", partition, 0, 1)
+                ((found,),) = (topic.partitions for topic in response.responses)
+                if found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    return int(found.current_leader.leader_id)
+
+    async def fetch(self, member_id: str, partition: int, count: int) -> None:
+        """Fetch a partition from its leader, if it has one."""
+        broker = self.leader_of(partition)
+        if broker is None:
+            return
+        epoch = self.epochs.get((member_id, broker), 0)
+        response = await self.ask_for(broker, member_id, partition, epoch, count)
         if epoch == 0:  # it has lost what it got in the session before
             led = {place for place in self.held.get(member_id, ()) if self.leader_of(place[0]) is broker}
             self.held[member_id] = {k: v for k, v in self.held.get(member_id, {}).items() if k not in led}
@@ -239,5 +252,8 @@ async def test_nothing_acknowledged_is_delivered_again_and_nothing_is_lost(tmp_p
                 await workers.step()
             await cluster.start(moved)
             await cluster.see_each_other()
+            if role == "leader":
+                leader = workers.any_broker.services.metadata_cache.leader_of(TOPIC, 0)
+                assert await workers.leader_named_by(cluster.brokers[moved], 0) == leader != moved
         await workers.finish()
         assert cluster.services(1).metadata_cache.partition_count(SHARE_GROUP_STATE_TOPIC) == 4
