@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 from uuid import UUID
+from weakref import WeakSet
 
 from base.pause import Pause, through
 from broker.coordination.background import BackgroundTasks, Unfinished
@@ -76,6 +77,8 @@ class ShareProtocol:
         self._turns: Turns[ShareGroup] = Turns()
         """What begins, moves or ends states of a group runs one after the other."""
         self._following: set[ShareGroup] = set()
+        self._whole: WeakSet[ShareGroup] = WeakSet()
+        """The groups that have all states they should have. Of others an unfinished deletion may have ended some."""
 
     def stop(self) -> Unfinished:
         """Cancel what is unfinished, and return it: cancelled work still has to end."""
@@ -108,16 +111,18 @@ class ShareProtocol:
                 if not machine.is_dead:
                     is_prepared = True
                     with suppress(KafkaError):
-                        await self._begin_states(group, machine, await self._missing(machine, names))
+                        await self._begin_missing(group, machine, names)
 
-    async def _missing(self, machine: ShareGroup, names: Iterable[str]) -> dict[str, tuple[UUID, int]]:
-        """Return id and partition count of the topics that exist and of which not all partitions have a state."""
-        topics = self._topics()
-        return {
+    async def _begin_missing(self, group: CoordinatedGroup, machine: ShareGroup, names: Iterable[str]) -> None:
+        """Begin the states that topics lack. Raises KafkaError if one cannot be stored; the others count then."""
+        topics, is_whole = self._topics(), bool(machine.members) or machine in self._whole
+        missing = {
             name: (topic.topic_id, topic.partition_count)
             async for name in through(names, self._pause)
-            if (topic := topics.find(name)) is not None and not machine.has_states(topic)
+            if (topic := topics.find(name)) is not None and not (is_whole and machine.has_states(topic))
         }
+        await self._begin_states(group, machine, missing)
+        self._whole.add(machine)
 
     def _begun(self, group_id: str) -> tuple[CoordinatedGroup, ShareGroup]:
         """Return a group, which is created unless it exists."""
@@ -177,6 +182,7 @@ class ShareProtocol:
 
     async def _end_states(self, group: CoordinatedGroup, machine: ShareGroup, topic_ids: Iterable[UUID]) -> None:
         """End the states of topics. Raises KafkaError if that cannot be stored."""
+        self._whole.discard(machine)
         for topic_id in topic_ids:
             keys = [ShareKey(machine.group_id, topic_id, number) for number in machine.initialized[topic_id].partitions]
             with self._superseded(keys):
@@ -265,7 +271,7 @@ class ShareProtocol:
                 else:
                     wanted[name, number] = ShareKey(group_id, found.topic_id, number)
                     names[name] = None
-            await self._begin_states(group, machine, await self._missing(machine, names))
+            await self._begin_missing(group, machine, names)
             moved = await self._moved([(key, offsets[place]) for place, key in wanted.items()])
         return codes | dict(zip(wanted, moved, strict=True))
 

@@ -12,6 +12,8 @@ import pytest
 import pytest_asyncio
 
 from broker.share import shared_partition
+from broker.share.machine.records import ShareKey
+from broker.share.machine.state_calls import Delete
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_share_group_offsets import (
     AlteredPartition,
@@ -41,7 +43,7 @@ from protocol.messages.share_fetch import (
 from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
-from tests.broker.handlers.test_commits_in_a_row import begin_to_coordinate
+from tests.broker.handlers.test_commits_in_a_row import begin_to_coordinate, until_it_coordinates
 from tests.broker.handlers.test_read_committed import TransactionalProducer
 from tests.support.in_process import InProcessBroker, running_broker
 
@@ -521,6 +523,19 @@ async def test_a_member_that_joins_while_the_group_is_deleted_waits_and_begins_a
     assert (await deleting).results[0].error_code == ErrorCode.NONE
     assert [each.partitions for each in (await joining).assignment.topic_partitions] == [[0]]
     assert acquired(await shared.member("second").fetch()) == [(0, 4, 1)]
+
+
+async def test_states_that_an_unfinished_deletion_has_ended_begin_again(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    await shared.heartbeat("first", epoch=-1)
+    await shared.broker.services.share().links.call(Delete(ShareKey(shared.group, shared.topic_id, 0)), 0)
+    (partition,) = shared.broker.services.groups.partitions
+    shared.broker.services.groups.partitions.resign(partition.number)
+    shared.broker.services.groups.partitions.become_leader(partition.number, partition.leader_epoch)
+    await until_it_coordinates(shared.broker)
+    assert [each.partitions for each in (await shared.heartbeat("ann")).assignment.topic_partitions] == [[0]]
+    assert acquired(await shared.member("ann").fetch()) == [(0, 4, 1)]
 
 
 async def test_topics_that_grow_after_offsets_were_moved_are_assigned(shared: Shared) -> None:
