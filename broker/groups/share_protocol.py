@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 from uuid import UUID
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from base.pause import Pause, through
 from broker.coordination.background import BackgroundTasks, Unfinished
@@ -22,7 +22,7 @@ from broker.coordination.turns import Turns
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
 from broker.groups.machine.consumer.member import JOINING
-from broker.groups.machine.consumer.topics import Topics
+from broker.groups.machine.consumer.topics import Topic, Topics
 from broker.groups.machine.share.group import ShareGroup
 from broker.groups.partition import CoordinatedGroup
 from broker.groups.runner import GroupRunner
@@ -77,8 +77,9 @@ class ShareProtocol:
         self._turns: Turns[ShareGroup] = Turns()
         """What begins, moves or ends states of a group runs one after the other."""
         self._following: set[ShareGroup] = set()
-        self._whole: WeakSet[ShareGroup] = WeakSet()
-        """The groups that have all states they should have. Of others an unfinished deletion may have ended some."""
+        self._sure: WeakKeyDictionary[ShareGroup, set[UUID]] = WeakKeyDictionary()
+        """The topics of which this coordinator has begun the states. Of others, an unfinished deletion by the one
+        before may have ended some."""
 
     def stop(self) -> Unfinished:
         """Cancel what is unfinished, and return it: cancelled work still has to end."""
@@ -115,14 +116,13 @@ class ShareProtocol:
 
     async def _begin_missing(self, group: CoordinatedGroup, machine: ShareGroup, names: Iterable[str]) -> None:
         """Begin the states that topics lack. Raises KafkaError if one cannot be stored; the others count then."""
-        topics, is_whole = self._topics(), bool(machine.members) or machine in self._whole
+        topics, sure = self._topics(), self._sure.get(machine, set())
         missing = {
-            name: (topic.topic_id, topic.partition_count)
+            name: topic
             async for name in through(names, self._pause)
-            if (topic := topics.find(name)) is not None and not (is_whole and machine.has_states(topic))
+            if (topic := topics.find(name)) is not None and not (topic.topic_id in sure and machine.has_states(topic))
         }
         await self._begin_states(group, machine, missing)
-        self._whole.add(machine)
 
     def _begun(self, group_id: str) -> tuple[CoordinatedGroup, ShareGroup]:
         """Return a group, which is created unless it exists."""
@@ -164,34 +164,32 @@ class ShareProtocol:
         finally:
             self._following.discard(machine)
 
-    async def _begin_states(
-        self, group: CoordinatedGroup, machine: ShareGroup, missing: Mapping[str, tuple[UUID, int]]
-    ) -> None:
+    async def _begin_states(self, group: CoordinatedGroup, machine: ShareGroup, missing: Mapping[str, Topic]) -> None:
         """Begin the states of topics. Raises KafkaError if one cannot be stored; the others count then."""
         if missing:
             await self._parts.states.partitions.ensure_topic()
-        for name, (topic_id, count) in missing.items():
-            keys = [ShareKey(machine.group_id, topic_id, number) for number in range(count)]
-            for result in await self._called([Initialize(key, FIRST_EPOCH) for key in keys]):
+        for name, topic in missing.items():
+            keys = [ShareKey(machine.group_id, topic.topic_id, number) for number in range(topic.partition_count)]
+            for result in await self._called(group, [Initialize(key, FIRST_EPOCH) for key in keys]):
+                # A state in a later epoch, which an administrator has moved, has begun.
                 if isinstance(result, KafkaError) and result.code is not ErrorCode.FENCED_STATE_EPOCH:
-                    raise result  # a state in a later epoch has begun
-            if machine.is_dead:
-                return
-            machine.states_initialized(topic_id, name, count)
-            self._settle(group, f"states of {name}")
+                    raise result
+            self._sure.setdefault(machine, set()).add(topic.topic_id)
+            if not machine.has_states(topic):
+                machine.states_initialized(topic.topic_id, name, topic.partition_count)
+                self._settle(group, f"states of {name}")
 
     async def _end_states(self, group: CoordinatedGroup, machine: ShareGroup, topic_ids: Iterable[UUID]) -> None:
         """End the states of topics. Raises KafkaError if that cannot be stored."""
-        self._whole.discard(machine)
         for topic_id in topic_ids:
+            self._sure.get(machine, set()).discard(topic_id)
             keys = [ShareKey(machine.group_id, topic_id, number) for number in machine.initialized[topic_id].partitions]
             with self._superseded(keys):
-                for result in await self._called([Delete(key) for key in keys]):
+                for result in await self._called(group, [Delete(key) for key in keys]):
                     if isinstance(result, KafkaError):
                         raise result
-            if not machine.is_dead:
-                machine.states_deleted([topic_id])
-                self._settle(group, "states deleted")
+            machine.states_deleted([topic_id])
+            self._settle(group, "states deleted")
 
     @contextmanager
     def _superseded(self, keys: Sequence[ShareKey]) -> Iterator[None]:
@@ -202,8 +200,11 @@ class ShareProtocol:
         finally:
             self._parts.partitions.reset(keys)
 
-    async def _called(self, calls: Sequence[Call]) -> list[ShareState | KafkaError]:
-        """Make calls, some at the same time, and return their results."""
+    async def _called(self, group: CoordinatedGroup, calls: Sequence[Call]) -> list[ShareState | KafkaError]:
+        """Make calls, some at the same time, and return their results.
+
+        Raises KafkaError: NOT_COORDINATOR if the coordinator has moved, which then makes such calls.
+        """
         results: list[ShareState | KafkaError] = []
         for start in range(0, len(calls), CALLS_MAX):
             piece = calls[start : start + CALLS_MAX]
@@ -213,6 +214,8 @@ class ShareProtocol:
                     results.append(await each)
                 except KafkaError as error:
                     results.append(error)
+            if not self._groups.is_hosted(group):
+                raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return results
 
     def _settle(self, group: CoordinatedGroup, reason: str) -> None:
@@ -232,6 +235,7 @@ class ShareProtocol:
 
     async def start_offsets(self, group_id: str, topic: str, numbers: Sequence[int]) -> list[StartOffset]:
         """Return where a group is in partitions of a topic."""
+        group, _ = self._require(group_id, must_be_empty=False)
         found = self._topics().find(topic)
         if found is None:
             return [UNKNOWN_PARTITION] * len(numbers)
@@ -241,7 +245,7 @@ class ShareProtocol:
             async for number in through(numbers, pause)
             if number in known
         ]
-        results = iter(await self._called(asked))
+        results = iter(await self._called(group, asked))
         return [
             _start_offset(next(results)) if number in known else UNKNOWN_PARTITION
             async for number in through(numbers, pause)
@@ -272,19 +276,19 @@ class ShareProtocol:
                     wanted[name, number] = ShareKey(group_id, found.topic_id, number)
                     names[name] = None
             await self._begin_missing(group, machine, names)
-            moved = await self._moved([(key, offsets[place]) for place, key in wanted.items()])
+            moved = await self._moved(group, [(key, offsets[place]) for place, key in wanted.items()])
         return codes | dict(zip(wanted, moved, strict=True))
 
-    async def _moved(self, places: Sequence[tuple[ShareKey, int]]) -> list[ErrorCode]:
+    async def _moved(self, group: CoordinatedGroup, places: Sequence[tuple[ShareKey, int]]) -> list[ErrorCode]:
         """Begin states anew at other offsets; return a code for each."""
         with self._superseded([key for key, _ in places]):
-            found = await self._called([ReadSummary(key) for key, _ in places])
+            found = await self._called(group, [ReadSummary(key) for key, _ in places])
             anew = [
                 Initialize(key, state.state_epoch + 1, offset)
                 for (key, offset), state in zip(places, found, strict=True)
                 if isinstance(state, ShareState)
             ]
-            results = iter(await self._called(anew))
+            results = iter(await self._called(group, anew))
         return [_code(next(results) if isinstance(state, ShareState) else state) for state in found]
 
     async def forget(self, group_id: str, topics: Iterable[str]) -> dict[str, ErrorCode]:

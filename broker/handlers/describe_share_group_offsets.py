@@ -64,11 +64,16 @@ def failed(
 
 
 async def _described(services: Needs, context: RequestContext, wanted: RequestedGroup) -> DescribedGroup:
-    shares, group_id, pause = services.groups.shares, wanted.group_id, services.sliced_work.pause
     try:
-        known = shares.known_partitions(group_id)
+        return DescribedGroup(group_id=wanted.group_id, topics=await _topics(services, context, wanted))
     except KafkaError as error:
-        return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+        return DescribedGroup(group_id=wanted.group_id, error_code=error.code, error_message=error.message)
+
+
+async def _topics(services: Needs, context: RequestContext, wanted: RequestedGroup) -> list[DescribedTopic]:
+    """Return where a group is. Raises KafkaError if it is not a share group, or not coordinated here."""
+    shares, group_id, pause = services.groups.shares, wanted.group_id, services.sliced_work.pause
+    known = shares.known_partitions(group_id)
     asked = (
         known.items() if wanted.topics is None else ((topic.topic_name, topic.partitions) for topic in wanted.topics)
     )
@@ -77,16 +82,12 @@ async def _described(services: Needs, context: RequestContext, wanted: Requested
         may_see = services.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         if not may_see and wanted.topics is None:
             continue
-        topic = DescribedTopic(topic_name=name, topic_id=services.metadata_cache.id_of(name), partitions=[])
-        if may_see:
-            offsets = await shares.start_offsets(group_id, name, numbers)
-        else:
-            offsets = [DENIED] * len(numbers)
-        async for number, (offset, leader_epoch, code) in through(zip(numbers, offsets, strict=True), pause):
-            topic.partitions.append(
-                DescribedPartition(
-                    partition_index=number, start_offset=offset, leader_epoch=leader_epoch, error_code=code
-                )
-            )
-        topics.append(topic)
-    return DescribedGroup(group_id=group_id, topics=topics)
+        offsets = await shares.start_offsets(group_id, name, numbers) if may_see else [DENIED] * len(numbers)
+        partitions = [
+            DescribedPartition(partition_index=number, start_offset=offset, leader_epoch=leader_epoch, error_code=code)
+            async for number, (offset, leader_epoch, code) in through(zip(numbers, offsets, strict=True), pause)
+        ]
+        topics.append(
+            DescribedTopic(topic_name=name, topic_id=services.metadata_cache.id_of(name), partitions=partitions)
+        )
+    return topics

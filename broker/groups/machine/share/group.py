@@ -83,15 +83,11 @@ class ShareGroup(Membership):
         """Return whether all partitions of a topic have a state."""
         return self._initialized_count(topic.topic_id) >= topic.partition_count
 
-    def missing_states(self) -> dict[str, tuple[UUID, int]]:
-        """Return id and partition count of each subscribed topic of which not all partitions have a state."""
+    def missing_states(self) -> dict[str, Topic]:
+        """Return the subscribed topics of which not all partitions have a state."""
         if not self.members:
             return {}  # nothing keeps `topics` up to date
-        return {
-            name: (topic.topic_id, topic.partition_count)
-            for name, topic in self.topics.items()
-            if not self.has_states(topic)
-        }
+        return {name: topic for name, topic in self.topics.items() if not self.has_states(topic)}
 
     def outlived_states(self, topics: Topics) -> list[UUID]:
         """Return the ids of topics that were deleted, but have states."""
