@@ -205,16 +205,18 @@ class RemoteStates:
         try:
             response = await peer.ask(request_of(calls), VERSION, timeout_ms=self._timeout_ms)
         except KafkaError as error:
-            self._log(f"expected share in its group.coordinator.rebalance.protocols: {error}")
+            self._log(
+                "keeps no states of share groups, expected share in its group.coordinator.rebalance.protocols", error
+            )
             return [KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)] * len(calls)
         except PeerUnavailable as error:
-            self._log(str(error))
+            self._log("is asked again for states of share groups", error)
             return [KafkaError(ErrorCode.NETWORK_EXCEPTION)] * len(calls)
         return results_of(calls, response)
 
-    def _log(self, reason: str) -> None:
+    def _log(self, event: str, cause: Exception) -> None:
         if self._lines.admit(self._clock.monotonic_s()) is not None:
-            logger.warning("Broker %d is asked again for states of share groups: %s", self._broker_id, reason)
+            logger.warning("Broker %d %s: %s", self._broker_id, event, cause)
 
 
 def _lost(question: _Question) -> _Result:
