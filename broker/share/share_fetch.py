@@ -124,9 +124,11 @@ class ShareFetchService:
         found: list[AcquiredRecords] = []
         for shared in partitions:
             await self._pause()
-            if not shared.is_current:
+            if not shared.is_led:
                 found.append(AcquiredRecords(shared, ErrorCode.NOT_LEADER_OR_FOLLOWER, b"", ()))
                 continue
+            if not shared.is_current:
+                continue  # its state is read again for the next fetch
             read = await self._read(shared, bytes_left)
             if read is None or read.is_cold or not _may_acquire(shared, terms.session):
                 continue

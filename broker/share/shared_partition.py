@@ -28,11 +28,11 @@ from broker.loop.timer import Timer, TimerHandle
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import NO_EPOCH, Partition
 from broker.share.links import StateLinks
-from broker.share.machine.deliveries import NEVER, Acknowledgement, Deliveries
+from broker.share.machine.deliveries import NEVER, Acknowledgement, Deliveries, StateBatch
 from broker.share.machine.records import ShareKey, text_of
 from broker.share.machine.sessions import ShareSessions
 from broker.share.machine.state_calls import Read, Write
-from broker.share.machine.stored_states import NO_START, ShareState
+from broker.share.machine.stored_states import NO_START, ShareState, furthest
 from broker.share.terms import ShareTerms
 from config.group import EARLIEST, LATEST, age_of_first_record
 from protocol.errors import ErrorCode, KafkaError
@@ -53,16 +53,20 @@ class SharedPartition:
     """One partition that one share group reads, for as long as this broker leads it."""
 
     __slots__ = (
-        "armed_ms", "deliveries", "is_gone", "is_writing", "key", "leader_epoch", "partition", "state_epoch", "timer",
-        "unwritten",
+        "armed_ms", "deliveries", "is_gone", "is_writing", "key", "leader_epoch", "leading_since", "partition",
+        "state_epoch", "stored", "timer", "unwritten",
     )  # fmt: skip
 
     def __init__(self, key: ShareKey, partition: Partition, leader_epoch: int, state: ShareState) -> None:
         self.key = key
         self.partition = partition
+        self.leading_since = partition.leading_since
         self.leader_epoch = leader_epoch
+        """The one in which the state was read last."""
         self.state_epoch = state.state_epoch
         self.deliveries = Deliveries(state.start_offset, state.batches)
+        self.stored: tuple[int, list[StateBatch]] = state.start_offset, [*state.batches]
+        """The start offset and the batches at the share coordinator, after the last write."""
         self.is_gone = False
         """Whether it has to be loaded again: another leader or an administrator may have changed its state."""
         self.timer: TimerHandle | None = None
@@ -72,9 +76,18 @@ class SharedPartition:
         """The outcomes of changes that the next write will have."""
 
     @property
+    def is_led(self) -> bool:
+        """Whether this broker leads since the state was loaded, as far as it knows: it may write, or will be fenced."""
+        return not self.is_gone and self.partition.leading_since == self.leading_since
+
+    @property
     def is_current(self) -> bool:
-        """Whether nothing but this object changes the state."""
-        return not self.is_gone and self.partition.is_leader and self.partition.leader_epoch == self.leader_epoch
+        """Whether records may be acquired: nothing but this object has changed the state since it was read."""
+        return self.is_led and self.partition.leader_epoch == self.leader_epoch
+
+    def is_stored_as(self, state: ShareState) -> bool:
+        """Return whether nothing but this object has changed a state."""
+        return (self.state_epoch, *self.stored) == (state.state_epoch, state.start_offset, [*state.batches])
 
 
 @dataclass(slots=True, eq=False)
@@ -124,9 +137,10 @@ class SharedPartitions:
         key = ShareKey(group_id, topic_id, number)
         shared = self._shared.get(key)
         if shared is not None:
-            if shared.is_current:
+            if shared.is_current or (shared.is_led and shared.is_writing):
                 return resolved(shared)
-            self._forget(shared)
+            if not shared.is_led:
+                self._forget(shared)
         found: Promise[SharedPartition] = Promise()
         if (load := self._loads.get(key)) is not None:
             load.waiting.append(found)
@@ -168,19 +182,22 @@ class SharedPartitions:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
-        shared = SharedPartition(key, partition, epoch, state)
-        if (
-            load.is_outdated
-            or self._manager.find(partition.topic, key.partition) is not partition
-            or not shared.is_current
-        ):
+        shared = self._shared.get(key)
+        if shared is None or not shared.is_stored_as(state):
+            if shared is not None:
+                self._forget(shared)  # this broker has missed that another one has led
+            shared = SharedPartition(key, partition, epoch, state)
+        shared.leader_epoch = epoch
+        is_hosted = self._manager.find(partition.topic, key.partition) is partition
+        if load.is_outdated or not is_hosted or not shared.is_current:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._shared[key] = shared
+        self.arm(shared)
         return shared
 
     def acknowledge(self, shared: SharedPartition, owner: object, given: Sequence[Acknowledgement]) -> Awaitable[None]:
         """Apply what a member says; the awaitable ends once that is stored. Raises KafkaError, also when awaited."""
-        if not shared.is_current:
+        if not shared.is_led:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         change = shared.deliveries.acknowledge(owner, given, self.terms(shared.key.group_id).limits)
         return resolved(None) if change is None else self._store(shared)
@@ -192,7 +209,7 @@ class SharedPartitions:
             stored: list[Promise[None]] = []
             async for key in through(keys, self._sliced_work.pause):
                 shared = self._shared.get(key)
-                if shared is not None and shared.is_current:
+                if shared is not None and shared.is_led:
                     limits = self.terms(group_id).limits
                     if shared.deliveries.release(owner, limits) is not None:
                         stored.append(self._store(shared))
@@ -242,7 +259,7 @@ class SharedPartitions:
 
     def _expire(self, shared: SharedPartition) -> None:
         shared.timer, shared.armed_ms = None, NEVER
-        if shared.is_current:
+        if shared.is_led:
             limits = self.terms(shared.key.group_id).limits
             if shared.deliveries.expire(limits, self._clock.monotonic_ms()) is not None:
                 self._store(shared)
@@ -263,14 +280,15 @@ class SharedPartitions:
         start_offset, batches = shared.deliveries.start_offset, shared.deliveries.stored_batches()
         call = Write(shared.key, shared.state_epoch, shared.leader_epoch, start_offset, batches)
         written = self._states.call(call, WRITE_PATIENCE_MS)
-        written.add_done_callback(partial(self._written, shared, outcomes))
+        written.add_done_callback(partial(self._written, shared, call, outcomes))
 
     def _written(
-        self, shared: SharedPartition, outcomes: Sequence[Promise[None]], written: Promise[ShareState]
+        self, shared: SharedPartition, call: Write, outcomes: Sequence[Promise[None]], written: Promise[ShareState]
     ) -> None:
         shared.is_writing = False
         error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if written.cancelled() else written.exception()
         if error is None:
+            shared.stored = call.start_offset, furthest(call.batches, call.start_offset)
             if shared.unwritten:
                 self._write(shared)
             for each in outcomes:

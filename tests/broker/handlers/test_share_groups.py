@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,9 +12,11 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
+from broker.replica.partition import Partition
 from broker.share import shared_partition
+from broker.share.machine.deliveries import RecordState, StateBatch
 from broker.share.machine.records import ShareKey
-from broker.share.machine.state_calls import Delete
+from broker.share.machine.state_calls import Delete, Read, Write
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_share_group_offsets import (
     AlteredPartition,
@@ -523,6 +526,41 @@ async def test_a_member_that_joins_while_the_group_is_deleted_waits_and_begins_a
     assert (await deleting).results[0].error_code == ErrorCode.NONE
     assert [each.partitions for each in (await joining).assignment.topic_partitions] == [[0]]
     assert acquired(await shared.member("second").fetch()) == [(0, 4, 1)]
+
+
+def elect_again(shared: Shared) -> Partition:
+    """Let the leader of the partition stay in a new leader epoch, as after the death of a follower."""
+    partition = shared.broker.services.replica_manager.find(shared.topic, 0)
+    assert partition is not None
+    partition.lead(replace(partition.leadership, leader_epoch=partition.leader_epoch + 1), 0)
+    return partition
+
+
+async def test_a_leader_that_stays_in_a_new_epoch_keeps_its_deliveries(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(10)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    assert acquired(await ann.fetch(max_records=5)) == [(0, 4, 1)]
+    await ann.acknowledge((0, 1, ACCEPT))
+    elect_again(shared)
+    assert acquired(await bob.fetch()) == [(5, 9, 1)]
+    elect_again(shared)
+    assert await ann.acknowledge((2, 4, ACCEPT)) is ErrorCode.NONE
+    assert await shared.start_offset() == 5
+
+
+async def test_a_leader_that_has_missed_another_one_reads_what_that_has_done(shared: Shared) -> None:
+    await shared.begin()
+    await shared.produce(10)
+    ann = shared.member("ann")
+    assert acquired(await ann.fetch(max_records=5)) == [(0, 4, 1)]
+    epoch = elect_again(shared).leader_epoch
+    links, key = shared.broker.services.share().links, ShareKey(shared.group, shared.topic_id, 0)
+    await links.call(Read(key, epoch), 0)
+    await links.call(Write(key, 0, epoch, 3, [StateBatch(3, 3, RecordState.ACKNOWLEDGED, 1)]), 0)
+    elect_again(shared)
+    assert acquired(await shared.member("bob").fetch()) == [(4, 4, 1), (5, 9, 1)]
+    assert await ann.acknowledge((4, 4, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
 
 
 async def test_states_that_an_unfinished_deletion_has_ended_begin_again(shared: Shared) -> None:
