@@ -163,7 +163,7 @@ async def test_a_broker_without_share_groups_is_named_in_the_log(caplog: pytest.
     assert "group.coordinator.rebalance.protocols" in line
 
 
-async def test_a_write_that_its_caller_abandons_is_made(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_write_that_its_caller_abandons_is_made() -> None:
     here = Here()
     here.links.call(Write(ShareKey("g", TOPIC_ID, 0), 0, 0, 0, ()), 0).cancel()
     await asyncio.sleep(0)
