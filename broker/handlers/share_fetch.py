@@ -119,7 +119,7 @@ async def _fetched(
     async for place, shared in through(zip(places, found, strict=True), services.sliced_work.pause):
         if isinstance(shared, Outcome):
             response.add_error(place, shared)
-        else:
+        elif request.max_bytes > 0:  # else the member wants no records, as Kafka takes it
             partitions.append(shared)
     has_news = response.has_news
     bytes_max = min(request.max_bytes, services.config[properties.FETCH_MAX_BYTES])

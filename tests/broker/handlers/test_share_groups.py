@@ -187,6 +187,7 @@ async def test_members_get_different_records_and_acknowledge_them(shared: Shared
     await shared.produce(10)
     ann, bob = shared.member("ann"), shared.member("bob")
     assert acquired(await ann.fetch(max_records=5)) == [(0, 4, 1)]
+    assert not acquired(await bob.fetch(max_bytes=0)), "wants none"
     assert acquired(await bob.fetch()) == [(5, 9, 1)]
     assert await bob.acknowledge((5, 9, ACCEPT)) is ErrorCode.NONE
     assert await shared.start_offset() == 0
