@@ -11,7 +11,9 @@ Owns these files. Must not know what is done with a server.
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -21,6 +23,7 @@ from tools.log_output.state_folder import state_folder
 _ROOT = Path(__file__).resolve().parents[2]
 # In a package the folder of the modules may belong to another user.
 RUN_FOLDER = state_folder() / "run" if _ROOT.name == "_modules" else _ROOT / "var" / "run"
+POLL_S = 0.02
 _BROKER = "broker"
 _ZOOKEEPER = "zookeeper"
 
@@ -71,6 +74,16 @@ def register_zookeeper(run_folder: Path = RUN_FOLDER) -> None:
 def running_brokers(run_folder: Path = RUN_FOLDER) -> list[RunningBroker]:
     """Return the running brokers of this installation; removes the files of others."""
     return [RunningBroker(found.pid, found.number, found.addresses) for found in _running(_BROKER, run_folder)]
+
+
+def wait_for_end(pids: AbstractSet[int], timeout_s: float, run_folder: Path = RUN_FOLDER) -> set[int]:
+    """Wait until these brokers have ended; return those that still run after `timeout_s`."""
+    deadline_s = time.monotonic() + timeout_s
+    while left := {broker.pid for broker in running_brokers(run_folder)} & pids:
+        if time.monotonic() > deadline_s:
+            return left
+        time.sleep(POLL_S)
+    return set()
 
 
 def running_zookeepers(run_folder: Path = RUN_FOLDER) -> list[int]:

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -80,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config.warnings.append(exposed)
     if options.is_check:
         return _check(options, environment, config)
-    return _run(config, environment, shows_settings=options.shows_settings)
+    return _run(config, options, environment)
 
 
 def _print_version() -> int:
@@ -98,17 +97,12 @@ def _print_help() -> int:
 
 def _start_daemon(arguments: Sequence[str]) -> int:
     """Start a broker in the background. Launchers in a clone do this themselves, before they start Python."""
+    from tools.launch.detached import start_detached  # other starts do not need it
+
     folder = Path(os.environ.get("LOG_DIR") or state_folder() / "logs")
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / DAEMON_LOG
-    with log.open("ab") as output:
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "milena_broker", "tools.launch.server_start", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    start_detached("tools.launch.server_start", arguments, log)
     print(f"Started; it logs to {log}")
     return 0
 
@@ -189,13 +183,13 @@ def _print_warnings(warnings: Sequence[str]) -> None:
         print(f"WARN {warning}")
 
 
-def _run(config: BrokerConfig, environment: ContainerEnvironment | None, *, shows_settings: bool) -> int:
+def _run(config: BrokerConfig, options: StartOptions, environment: ContainerEnvironment | None) -> int:
     start_logging(os.environ, config[LOG_FILES_KEEP])
     for notice in config.notices:
         logger.info(notice)
     for warning in config.warnings:
         logger.warning(warning)
-    if shows_settings:
+    if options.shows_settings:
         values = (f"\t{name} = {'null' if value is None else value}" for name, value in config.effective_values())
         logger.info("KafkaConfig values:\n%s", "\n".join(values), extra={HAS_LINES: True})
     logger.info("Kafka version: %s, commitId: %s", KAFKA_VERSION, KAFKA_COMMIT_ID)
@@ -222,7 +216,7 @@ def _run(config: BrokerConfig, environment: ContainerEnvironment | None, *, show
 
     with ExitStack() as stack:
         try:
-            announce = stack.enter_context(registered(config[BROKER_ID]))
+            announce = stack.enter_context(registered(config[BROKER_ID], options.run_folder))
         except OSError as error:
             logger.warning("kafka-server-stop will not find this broker: %s", error)
         try:

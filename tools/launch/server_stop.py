@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.base.command_line import CommandLine, WithoutArguments, run_tool
-from tools.launch.running_servers import running_brokers
+from tools.launch.running_servers import running_brokers, wait_for_end
 
 _BROKER_ROLE = "broker"
 WAIT_DEFAULT_S = 60.0
-POLL_S = 0.05
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,11 +61,9 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
 def _wait(pids: set[int], seconds: float) -> int:
     """Wait until the brokers have ended; return the exit status of the tool."""
     begin_s = time.monotonic()
-    while left := pids & {broker.pid for broker in running_brokers()}:
-        if time.monotonic() - begin_s > seconds:
-            print(f"Still running after {seconds:g} s: process {', '.join(map(str, sorted(left)))}", file=sys.stderr)
-            return 1
-        time.sleep(POLL_S)
+    if left := wait_for_end(pids, seconds):
+        print(f"Still running after {seconds:g} s: process {', '.join(map(str, sorted(left)))}", file=sys.stderr)
+        return 1
     print(f"Stopped {len(pids)} broker{'s' if len(pids) > 1 else ''} in {time.monotonic() - begin_s:.1f} s")
     return 0
 

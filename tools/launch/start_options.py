@@ -6,6 +6,7 @@ Owns the options, and the defaults of a start without a file. Must not know what
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from base import properties
@@ -23,6 +24,7 @@ from config.broker_properties import (
     TRANSACTION_STATE_LOG_REPLICATION_FACTOR,
 )
 from config.definition import ConfigError
+from tools.launch.running_servers import RUN_FOLDER
 from tools.log_output.state_folder import state_folder
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class StartOptions(NamedTuple):
     is_check: bool
     shows_settings: bool
     uses_environment: bool
+    run_folder: Path
+    """Where the broker registers as a running one."""
 
 
 class Option(NamedTuple):
@@ -89,6 +93,7 @@ OPTIONS = (
         None,
         "also read settings from variables, as Kafka's images do: KAFKA_*, KAFKA_CFG_*, KAFKA_CREATE_TOPICS and others",
     ),
+    Option("--run-folder", "FOLDER", "where the broker registers itself, instead of where kafka-server-stop finds it"),
     Option("--version", None, "print the versions of Kafka's protocol and of Milena"),
     Option("--help", None, "print this text"),
 )
@@ -175,6 +180,7 @@ def parse(arguments: Sequence[str]) -> StartOptions:
         is_check="--check" in given,
         shows_settings="--settings" in given,
         uses_environment="--environment" in given,
+        run_folder=Path(given["--run-folder"][-1]) if "--run-folder" in given else RUN_FOLDER,
     )
 
 

@@ -453,7 +453,7 @@ def started(
         "a.properties",
         "a.properties --override a=b --override c=d=e",
         "--override=a=b a.properties",
-        "--port 0 --data /tmp/x",
+        "--port 0 --data /tmp/x --run-folder run",
         "--port=0 --data=/tmp/x --port 9",
         "--check a.properties --settings --environment",
         "--data -1",
@@ -468,7 +468,9 @@ def test_a_command_line_is_read_as_argparse_reads_it(line: str) -> None:
     assert words == [name for name in [twin.pop("file")] if name is not None]
     flags = {option.name.lstrip("-"): option.metavar is None for option in start_options.OPTIONS}
     assert {name: given.get(f"-{name}" if name == "daemon" else f"--{name}") for name in flags} == {
-        name: ([""] if twin[name] else None) if is_flag else (twin[name] or None) for name, is_flag in flags.items()
+        name: ([""] if value else None) if is_flag else (value or None)
+        for name, is_flag in flags.items()
+        for value in [twin[name.replace("-", "_")]]
     }
 
 
