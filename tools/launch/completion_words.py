@@ -1,4 +1,4 @@
-"""What completes the last word of a command line: options of its tool, their values, names of topics and groups.
+"""What completes the last word of a command line: sub-commands, options, their values, names of topics and groups.
 
 Only the tool of the line is imported, and a broker is asked only if the line names one. A shell waits for the answer,
 so each step is short, and whatever fails completes nothing.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -27,7 +27,7 @@ _GROUPS = frozenset({"--group", "--group-id"})
 _ENTITY = "--entity-name"
 _FILES_OF_CLIENT = ("--command-config", "--consumer.config", "--consumer-config", "--producer.config")
 _OF_MILENA = ("certs", "completion")
-_WITHOUT_PREFIX = ("coordination-server-start", "metadata-copy")
+_WITHOUT_PREFIX = ("coordination-server-start", "metadata-copy", "milena")
 _OTHER_PREFIXES = ("connect-", "zookeeper-")
 
 
@@ -52,12 +52,17 @@ def completions(line: str) -> list[Word]:
     last = "" if not words or line[-1:].isspace() else words.pop()
     if not words or (parser := _parser(PurePath(words[0]).name.removesuffix(".sh"))) is None:
         return []
+    commands = _sub_commands(parser)
+    if (chosen := next((word for word in words if word in commands), None)) is not None:
+        parser = commands[chosen]
     option = _option_with_value(parser, words)
     found: Iterator[Word]
     if option is not None:
         found = map(Word, _values(option, words))
     elif last.startswith("-"):
         found = _options(parser)
+    elif chosen is None:
+        found = map(Word, commands)
     else:
         return []
     return sorted(word for word in found if word.text.startswith(last))
@@ -93,6 +98,11 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[Word]:
         if action.help is not argparse.SUPPRESS:
             purpose = (action.help or "").partition(". ")[0].removesuffix(".")
             yield from (Word(option, purpose) for option in action.option_strings)
+
+
+def _sub_commands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    """Return the options of each sub-command of a tool, by its name."""
+    return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), {})
 
 
 def _option_with_value(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Action | None:
