@@ -93,6 +93,7 @@ TOOLS: Mapping[str, Tool] = {
     "kafka-verifiable-consumer": Tool((*AT, "--topic", "t"), "[group-id]", without_arguments=0),
     "kafka-verifiable-producer": Tool(("--max-messages", "1"), "[topic]", without_arguments=0),
     "metadata-copy": Tool(("--from-log-dir", "d"), "to-zookeeper"),
+    "milena": Tool(("up", "--port"), "argument --port: expected one argument"),
     "milena-certs": Tool(),
     "milena-completion": Tool(("csh",), "expected bash, fish, zsh"),
     "zookeeper-security-migration": Tool(("--zookeeper.connect", "z"), "zookeeper.acl"),
@@ -120,7 +121,8 @@ HELP_SUCCEEDS = {
     "kafka-check", "kafka-cluster", "kafka-cluster-start", "kafka-features", "kafka-lag", "kafka-metadata-quorum",
     "kafka-monitor",
     "kafka-producer-perf-test", "kafka-server-start", "kafka-storage", "kafka-transactions",
-    "kafka-verifiable-consumer", "kafka-verifiable-producer", "metadata-copy", "milena-certs", "milena-completion",
+    "kafka-verifiable-consumer", "kafka-verifiable-producer", "metadata-copy", "milena", "milena-certs",
+    "milena-completion",
 }  # fmt: skip
 """Tools whose help is on stdout with exit status 0: Kafka's that it built on argparse4j, Milena's, the start."""
 

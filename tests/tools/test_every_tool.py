@@ -20,6 +20,7 @@ def test_every_launcher_of_a_tool_is_a_console_script() -> None:
     assert set(SCRIPTS) == launchers - LAUNCHER_ALONE - set(missing.TOOLS) | {
         "coordination-server-start",
         "metadata-copy",
+        "milena",
         "milena-certs",
         "milena-completion",
     }

@@ -28,6 +28,10 @@ def test_every_tool_is_completed() -> None:
         ("kafka-topics --replicat", ["--replication-factor"]),
         ("/opt/bin/kafka-topics.sh --bootstrap-server localhost:9092 --replicat", ["--replication-factor"]),
         ("kafka-server-start --se", ["--settings"]),
+        ("kafka-transactions describe --transactional", ["--transactional-id"]),
+        ("milena up --se", ["--seed"]),
+        ("milena do", ["down"]),
+        ("milena down ", []),
         ("kafka-topics --nosuch", []),
         ("kafka-topics pl", []),
         ("kafka-topics 'unclosed", []),
@@ -37,7 +41,7 @@ def test_every_tool_is_completed() -> None:
         ("", []),
     ],
 )
-def test_options_come_from_the_tables_of_the_tools(line: str, expected: Sequence[str]) -> None:
+def test_options_and_sub_commands_come_from_the_tables_of_the_tools(line: str, expected: Sequence[str]) -> None:
     assert texts(line) == expected
 
 
