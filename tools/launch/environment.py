@@ -33,7 +33,7 @@ _CONTAINED = {
     _BROKER_LOCK: (),
 }
 BUILD_LOCK = "requirements-build.lock"
-_ADDED_LOCKS = ("requirements-kerberos.lock", BUILD_LOCK)
+_ADDED_LOCKS = ("requirements-kerberos.lock", "requirements-release.lock", BUILD_LOCK)
 """Of optional packages: they are added to an environment that is complete without them."""
 _MARKER = "incomplete"
 _REQUIREMENT = re.compile(r"^(?=[A-Za-z0-9][A-Za-z0-9._-]*==)", re.MULTILINE)

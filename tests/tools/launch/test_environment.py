@@ -82,6 +82,7 @@ def test_environment_is_ready_once_it_contains_its_lock_file(tmp_path: Path) -> 
         "requirements-dev.lock",
         "requirements-kerberos.lock",
         "requirements-build.lock",
+        "requirements-release.lock",
     ],
 )
 def test_lock_files_pin_every_package_with_hashes_and_name_no_registry(name: str) -> None:
