@@ -106,11 +106,16 @@ def _path(kind: str, run_folder: Path) -> Path:
 
 
 def _locked(path: Path, number: int) -> TextIO:
-    """Return the new file of this process, locked until it is closed."""
-    file = path.open("w", encoding="ascii")
+    """Return the new file of this process, locked until it is closed.
+
+    It gets its name when it is locked: others remove a file that has the name and no lock.
+    """
+    unnamed = path.with_name(f".{path.name}")
+    file = unnamed.open("w", encoding="ascii")
     fcntl.flock(file, fcntl.LOCK_EX)
     file.write(f"{os.getpid()} {number}\n")
     file.flush()
+    unnamed.rename(path)
     return file
 
 
@@ -130,6 +135,6 @@ def _read(path: Path) -> _Content | None:
                 return _Content(int(pid), int(number), tuple(addresses))
             path.unlink(missing_ok=True)
     except (OSError, ValueError):
-        # Another process removed the file, or its server has not written it yet.
+        # Another process removed the file, or it is none of a server.
         return None
     return None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TextIO
+
+import pytest
 
 from tests.tools.conftest import ROOT
 from tools.launch.running_servers import RunningBroker, registered, running_brokers
@@ -52,6 +56,20 @@ def test_files_of_ended_brokers_are_removed(tmp_path: Path) -> None:
     (tmp_path / "broker-2").write_text("nonsense")
     assert running_brokers(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_look_during_the_registration_leaves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a broker looks all the time, also between the creation of its file and the lock."""
+    lock = fcntl.flock
+
+    def lock_after_a_look(file: TextIO, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:
+            running_brokers(tmp_path)
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_after_a_look)
+    with registered(5, tmp_path):
+        assert running_brokers(tmp_path) == [RunningBroker(os.getpid(), 5)]
 
 
 def test_registration_ends_with_its_block(tmp_path: Path) -> None:
