@@ -5,9 +5,9 @@ The tests need no network: the requirements of the build and of the broker are i
 
 from __future__ import annotations
 
+import re
 import sys
 import sysconfig
-import tarfile
 import time
 import venv
 import zipfile
@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from base.compiled import MODULES, VARIABLE, source_of
 from milena_broker import __version__
+from tests.release_files import problems_of, problems_of_changelog
 from tests.support.broker import BrokerProcess
 from tests.support.commands import output_of
 
@@ -83,9 +84,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel for every system."""
-    return build_wheel(ROOT, tmp_path_factory.mktemp("pure_wheel"), **INTERPRETED)
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    build = "import sys; from setuptools.build_meta import build_sdist; print(build_sdist(sys.argv[1]))"
+    return folder / run(sys.executable, "-P", "-c", build, folder, folder=ROOT, **INTERPRETED).split()[-1]
+
+
+@pytest.fixture(scope="module")
+def pure_wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel for every system, built from the sdist."""
+    return build_wheel(sdist, tmp_path_factory.mktemp("pure_wheel"), **INTERPRETED)
 
 
 class Installation:
@@ -135,16 +143,34 @@ def broker(installation: Installation, tmp_path_factory: pytest.TempPathFactory)
         yield process
 
 
-def test_wheel_has_one_top_level_package(wheel: Path) -> None:
+def test_wheels_and_sdist_have_the_licence_and_the_metadata_of_the_release(
+    wheel: Path, pure_wheel: Path, sdist: Path
+) -> None:
+    assert [problem for path in (wheel, pure_wheel, sdist) for problem in problems_of(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            f"## [Unreleased]\n\n## [{__version__}] - 2026-01-31\n",
+            "expected .* as the newest release, found Unreleased",
+        ),
+        (f"## [{__version__}] - Unreleased\n", "expected the date of .* as YYYY-MM-DD, found Unreleased"),
+        (f"## [{__version__}]\n", "expected the date of .* as YYYY-MM-DD, found None"),
+        ("", "expected .* as the newest release, found None"),
+    ],
+)
+def test_a_release_needs_its_date_in_the_changelog(text: str, problem: str) -> None:
+    assert list(problems_of_changelog(f"# Changelog\n\n## [{__version__}] - 2026-01-31\n")) == []
+    (found,) = problems_of_changelog(text)
+    assert re.search(problem, found)
+
+
+def test_wheel_has_the_folders_of_the_repository(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names} == {"milena_broker", f"milena_broker-{__version__}.dist-info"}
     private = {name.removeprefix(f"{PRIVATE_FOLDER}/") for name in names if name.startswith(PRIVATE_FOLDER)}
     assert {name.partition("/")[0] for name in private} == FOLDERS
-    assert {
-        "config/server.properties",
-        "spark_jobs/skeleton/connector.sha256",
-        "tools/launch/server_start.py",
-    } <= private
 
 
 def test_every_package_of_the_repository_is_in_the_wheel() -> None:
@@ -152,29 +178,22 @@ def test_every_package_of_the_repository_is_in_the_wheel() -> None:
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} - others == FOLDERS
 
 
-def test_every_file_of_the_folders_is_in_the_wheel(pure_wheel: Path) -> None:
+def test_every_file_of_the_folders_is_in_the_wheel_of_the_sdist(pure_wheel: Path) -> None:
     files = {path for folder in ("milena_broker", *FOLDERS) for path in (ROOT / folder).rglob("*") if path.is_file()}
-    expected = {str(path.relative_to(ROOT)) for path in files if path.suffix not in (".pyc", ".so")}
-    names = {name.removeprefix(f"{PRIVATE_FOLDER}/") for name in zipfile.ZipFile(pure_wheel).namelist()}
-    assert expected <= names
+    expected = {path.relative_to(ROOT) for path in files if path.suffix not in (".pyc", ".so")}
+    in_wheel = {name.removeprefix(f"{PRIVATE_FOLDER}/"): data for name, data in contents(pure_wheel).items()}
+    assert [str(path) for path in expected if in_wheel.get(str(path)) != (ROOT / path).read_bytes()] == []
 
 
 def test_wheel_of_this_system_has_the_compiled_modules_beside_their_sources(wheel: Path, pure_wheel: Path) -> None:
     assert pure_wheel.name == f"milena_broker-{__version__}-py3-none-any.whl"
     assert wheel.name != pure_wheel.name
-    added = set(zipfile.ZipFile(wheel).namelist()) - set(zipfile.ZipFile(pure_wheel).namelist())
+    pure, compiled = contents(pure_wheel), contents(wheel)
+    added = compiled.keys() - pure.keys()
     sources = {f"{PRIVATE_FOLDER}/{source_of(name).relative_to(ROOT).with_suffix('')}" for name in MODULES}
     assert {name.partition(".")[0] for name in added} == sources
-
-
-def test_sdist_builds_the_same_wheel(pure_wheel: Path, tmp_path: Path) -> None:
-    build = "import sys; from setuptools.build_meta import build_sdist; print(build_sdist(sys.argv[1]))"
-    name = run(sys.executable, "-P", "-c", build, tmp_path, folder=ROOT, **INTERPRETED).split()[-1]
-    with tarfile.open(tmp_path / name) as archive:
-        assert {member.split("/")[0] for member in archive.getnames()} == {f"milena_broker-{__version__}"}
-    built = build_wheel(tmp_path / name, tmp_path, **INTERPRETED)
-    assert built.name == pure_wheel.name
-    assert contents(built) == contents(pure_wheel)
+    modules = [name for name in pure if name.startswith(PRIVATE_FOLDER)]
+    assert [name for name in modules if pure[name] != compiled[name]] == []
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -182,10 +201,9 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_metadata_names_the_distribution_and_its_extras(installation: Installation) -> None:
+def test_metadata_names_the_extras(installation: Installation) -> None:
     (folder,) = installation.site_packages.glob("milena_broker-*.dist-info")
     metadata = PathDistribution(folder).metadata
-    assert (metadata["Name"], metadata["Version"]) == ("milena-broker", __version__)
     assert metadata.get_all("Provides-Extra") == ["kerberos", "spark", "dev"]
     assert 'milena-broker[spark]; extra == "dev"' in (metadata.get_all("Requires-Dist") or [])
 
