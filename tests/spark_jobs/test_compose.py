@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 BROKERS = {"broker", "broker-1", "broker-2", "broker-3"}
 PIPELINE = {"spark-master", "spark-worker", "pipeline"}
+OF_READERS = "from-docker-compose.md"
+"""The page whose commands are for the compose files of its readers."""
 COMPOSE_COMMANDS = (["docker", "compose"], ["docker-compose"])
 
 Service = dict[str, Any]
@@ -215,7 +217,7 @@ def documented() -> Iterator[Namespace]:
     run.add_argument("--rm", action="store_true", required=True)
     run.add_argument("service")
     run.add_argument("command", nargs=REMAINDER)
-    for page in (*(ROOT / "docs").glob("*.md"), COMPOSE):
+    for page in (*(page for page in (ROOT / "docs").glob("*.md") if page.name != OF_READERS), COMPOSE):
         for words in re.findall(r"docker compose((?: [^\s`]+)+)", page.read_text()):
             yield parser.parse_args(shlex.split(words))
 
