@@ -1,4 +1,4 @@
-"""What a release has beside the package: the GitHub Action, the hooks of pre-commit, the Kubernetes example."""
+"""What a release has beside the package: the GitHub Action, the hooks of pre-commit, containers without an engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def test_hooks_of_pre_commit_are_commands_of_milena() -> None:
         assert f"milena-{milena._command_line().parse(arguments).command}" == hook["id"]
 
 
-# -- Kubernetes --------------------------------------------------------------------------------------------------------
+# -- containers --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -95,43 +96,61 @@ def test_the_kubernetes_example_is_valid() -> None:
 
 
 def test_the_container_of_the_pod_starts_and_passes_its_probes(tmp_path: Path, stateful_set: dict[str, Any]) -> None:
-    """The same command without a container, with free ports, and a folder in place of the volume."""
     (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"milena:{__version__}"
-    ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
     (volume,) = container["volumeMounts"]
-    variables = {"POD_NAME": "milena-0"}
-    for variable in container["env"]:
-        if "value" in variable:
-            value = variable["value"].replace("$(POD_NAME)", variables["POD_NAME"])
-            value = value.replace(volume["mountPath"], str(tmp_path)).replace("0.0.0.0", "127.0.0.1")
-            for port in ports.values():
-                value = value.replace(f"127.0.0.1:{port}", "127.0.0.1:0")
-            variables[variable["name"]] = value
-    arguments = ["--environment", "--run-folder", str(tmp_path / "run")]
+    variables = {each["name"]: each["value"].replace("$(POD_NAME)", "milena-0") for each in container["env"][1:]}
+    with outside_a_container(tmp_path, volume["mountPath"], (), variables) as http:
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert container[probe]["httpGet"]["port"] in {port["name"] for port in container["ports"]}
+            with urllib.request.urlopen(f"{http}{container[probe]['httpGet']['path']}") as response:
+                assert response.status == 200
+    assert (tmp_path / "volume" / "data" / "meta.properties").exists()
+
+
+def test_the_broker_of_docker_compose_starts_and_serves_its_console(tmp_path: Path) -> None:
+    service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["broker"]
+    volume = service["volumes"][0].partition(":")[2]
+    with (
+        outside_a_container(tmp_path, volume, service["command"], {}) as http,
+        urllib.request.urlopen(f"{http}/") as page,
+    ):
+        assert "Milena" in page.read().decode()
+    assert (tmp_path / "volume" / "meta.properties").exists()
+
+
+@contextmanager
+def outside_a_container(
+    folder: Path, volume: str, arguments: Sequence[str], variables: Mapping[str, str]
+) -> Iterator[str]:
+    """Start the broker of a container with free ports on this machine, and with a folder in place of its volume.
+
+    Yields the address of its console. Afterwards the broker has to end cleanly, and to have logged no warning.
+    """
+
+    def here(text: str) -> str:
+        return re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text).replace(volume, str(folder / "volume"))
+
+    command = [*map(here, arguments), "--environment", "--run-folder", str(folder / "run")]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "milena_broker", "tools.launch.server_start", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        [sys.executable, "-P", "-m", "milena_broker", "tools.launch.server_start", *command],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **{name: here(value) for name, value in variables.items()}},
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        http = served_http(tmp_path / "run")
-        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            assert container[probe]["httpGet"]["port"] in ports
-            with urllib.request.urlopen(f"{http}{container[probe]['httpGet']['path']}") as response:
-                assert response.status == 200
-        assert (tmp_path / "data" / "meta.properties").exists()
+        yield served_http(process, folder / "run")
     finally:
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=TIMEOUT_S)
-    assert "closed cleanly" in log
-    assert "WARN" not in log
+        assert "closed cleanly" in log, log
+        assert "WARN" not in log, log
 
 
-def served_http(run_folder: Path) -> str:
+def served_http(process: subprocess.Popen[str], run_folder: Path) -> str:
     deadline_s = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline_s:
+    while process.poll() is None and time.monotonic() < deadline_s:
         for broker in running_brokers(run_folder):
             if found := [address for address in broker.addresses if address.startswith("http:")]:
                 return found[0]
