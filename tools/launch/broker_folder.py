@@ -3,7 +3,7 @@
     .milena/data/          the log directory
     .milena/run/           the registration of the running broker (tools.launch.running_servers)
     .milena/broker.log     what the broker logs, over all starts
-    .milena/lock           held while a command starts or stops the broker
+    .milena/milena.lock    held while a command starts or stops the broker; shows that the folder is one of these
     .milena/.gitignore     keeps the folder out of the project's repository
 
 The registration is locked by the broker's process, so a process that got the id of a dead broker is never taken for it.
@@ -40,6 +40,10 @@ class StartFailed(Exception):  # noqa: N818 - named as what happened
     """The broker has not started. The text says why."""
 
 
+class ForeignFolderError(Exception):
+    """The folder has other files, which the data of a broker must not be mixed with. The text names it."""
+
+
 class StillRuns(Exception):  # noqa: N818 - named as what was met
     """The broker has not ended in time. The text names its process."""
 
@@ -61,13 +65,21 @@ class BrokerFolder:
         self.data = path / "data"
         self.log = path / "broker.log"
         self._run_folder = path / "run"
-        self._lock = path / "lock"
+        self._lock = path / "milena.lock"
         self._ignore = path / ".gitignore"
+
+    def is_used(self) -> bool:
+        """Return whether a broker was started in the folder before."""
+        return self._lock.exists()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let no other command start or stop the broker during the block. Raises OSError if the folder is unusable."""
+        """Let no other command start or stop the broker during the block. Raises ForeignFolderError and OSError."""
         self.path.mkdir(parents=True, exist_ok=True)
+        if not self.is_used() and any(self.path.iterdir()):
+            raise ForeignFolderError(
+                f"{self.path} has other files: expected a new folder, an empty one, or that of an earlier `milena up`"
+            )
         with self._lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -104,7 +116,7 @@ class BrokerFolder:
             raise StillRuns(f"the broker still runs after {timeout_s:g} s: process {pid}")
 
     def remove(self) -> None:
-        """Remove the data and all else of the broker; other files stay, and their folder with them."""
+        """Remove the data and all else of the broker; files of others stay, and the folder with them."""
         for folder in (self.data, self._run_folder):
             shutil.rmtree(folder, ignore_errors=True)
         for file in (self.log, self._ignore, self._lock):

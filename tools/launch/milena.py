@@ -19,7 +19,7 @@ from protocol.errors import KafkaError
 from tools.base.command_line import CommandLine, UnreachableError, UsageError, run_tool
 from tools.base.sub_commands import SubCommand, SubCommands
 from tools.client.admin_client import CallTimedOut
-from tools.launch.broker_folder import BrokerFolder, ServingBroker, StartFailed, StillRuns
+from tools.launch.broker_folder import BrokerFolder, ForeignFolderError, ServingBroker, StartFailed, StillRuns
 from tools.launch.first_topics import Done, TopicsFailed, parse_topic, prepare, read_seed
 from tools.launch.server_stop import send_signal
 from tools.launch.start_options import DEFAULT_PORT
@@ -122,7 +122,15 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     commands: Mapping[str, Callable[[argparse.Namespace], int]] = {"up": _up, "status": _status, "down": _down}
     try:
         return commands[options.command](options)
-    except (StartFailed, StillRuns, TopicsFailed, KafkaError, CallTimedOut, UnreachableError) as error:
+    except (
+        ForeignFolderError,
+        StartFailed,
+        StillRuns,
+        TopicsFailed,
+        KafkaError,
+        CallTimedOut,
+        UnreachableError,
+    ) as error:
         return _failed(str(error))
     except OSError as error:
         return _failed(f"cannot use the folder {options.dir}: {error.strerror or error}")
@@ -172,7 +180,7 @@ def _status(options: argparse.Namespace) -> int:
 
 def _down(options: argparse.Namespace) -> int:
     folder = BrokerFolder(options.dir)
-    if not folder.path.exists():
+    if not folder.is_used():
         print(_none_runs(folder, None))
         return 0
     with folder.locked():

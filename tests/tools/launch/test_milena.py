@@ -145,7 +145,10 @@ def test_a_failed_up_leaves_no_broker(run: RunTool, project: Path, arguments: tu
     assert run(milena.main, "status").status == 1
 
 
-def test_removal_keeps_files_of_others(run: RunTool, project: Path) -> None:
+def test_a_folder_with_other_files_is_left_alone(run: RunTool, project: Path) -> None:
     (project / "data").mkdir()
-    assert run(milena.main, "down", "--dir", ".", "--delete-data").status == 0
-    assert sorted(path.name for path in project.iterdir()) == ["orders.jsonl", "rows.csv"]
+    files = sorted(path.name for path in project.iterdir())
+    said = "milena: . has other files: expected a new folder, an empty one, or that of an earlier `milena up`\n"
+    assert run(milena.main, "up", "--dir", ".", "--port", "0") == Outcome(1, "", said)
+    assert run(milena.main, "down", "--dir", ".", "--delete-data") == Outcome(0, "No broker runs in .\n", "")
+    assert sorted(path.name for path in project.iterdir()) == files
