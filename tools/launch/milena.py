@@ -153,7 +153,7 @@ def _up(options: argparse.Namespace) -> int:
             if is_new:
                 _stop(folder, broker, options.timeout)
             raise
-    _print(options, folder, broker, "Started a broker" if is_new else "A broker was running", done)
+    _print(options, folder, broker, "Started a broker" if is_new else "A broker was running", done=done)
     return 0
 
 
@@ -171,7 +171,7 @@ def _status(options: argparse.Namespace) -> int:
     folder = BrokerFolder(options.dir)
     lost_pid = folder.lost_pid()
     if (broker := folder.running()) is not None:
-        _print(options, folder, broker, "A broker runs", [])
+        _print(options, folder, broker, "A broker runs")
         return 0
     if options.json:
         print(json.dumps({"running": False}))
@@ -212,9 +212,10 @@ def _none_runs(folder: BrokerFolder, lost_pid: int | None) -> str:
 
 
 def _print(
-    options: argparse.Namespace, folder: BrokerFolder, broker: ServingBroker, event: str, done: Sequence[Done]
+    options: argparse.Namespace, folder: BrokerFolder, broker: ServingBroker, event: str, done: Sequence[Done] = ()
 ) -> None:
     """Print the address in the format of the options; with --env the lines for people are on stderr."""
+    of_topics = [f"{one.subject}: {one.text}" for one in done]
     if options.json:
         fields = {
             "running": True,
@@ -222,13 +223,12 @@ def _print(
             "console": broker.console,
             "pid": broker.pid,
             "log": str(folder.log),
-            "done": [f"{one.subject}: {one.text}" for one in done],
         }
-        print(json.dumps(fields))
+        print(json.dumps(fields | ({"done": of_topics} if options.command == "up" else {})))
         return
     lines = [f"{event} at {broker.bootstrap_servers} (process {broker.pid}); log: {folder.log}"]
     lines += [f"console: {broker.console}"] if broker.console else []
-    lines += [f"{one.subject}: {one.text}" for one in done]
+    lines += of_topics
     print("\n".join(lines), file=sys.stderr if options.env else sys.stdout)
     if options.env:
         print(f"export {VARIABLE}={shlex.quote(broker.bootstrap_servers)}")
