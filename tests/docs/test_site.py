@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,13 @@ from tests.support.java import UnavailableError
 from tests.support.parts import skip_when_unavailable
 
 TIMEOUT_S = 120
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """Pages of tools are reached from their list."""
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    named = set(re.findall(r"^ +- .*?([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    assert {page for page in pages - named if not page.startswith("tools/")} == set()
 
 
 @pytest.mark.soak  # takes five seconds; .github/workflows/docs.yml builds the site for each change
