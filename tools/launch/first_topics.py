@@ -25,7 +25,7 @@ FLUSH_TIMEOUT_S = 60
 BUFFER_POLL_S = 0.1
 _PRODUCER_SETTINGS = {
     "enable.idempotence": True,  # in the order of the file
-    "partitioner": "murmur2_random",  # the partitions to which clients in Java, Go and Node send the same keys
+    "partitioner": "murmur2_random",  # the partitions to which kafka-clients, franz-go and kafkajs send these keys
     "log_level": 0,  # the delivery of each record says what fails
 }
 
