@@ -9,7 +9,10 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -21,6 +24,7 @@ import yaml
 
 from base import properties
 from config.broker import BrokerConfig
+from milena_broker.testing import Broker
 from spark_jobs import flights_daily
 from tests.spark_jobs.quick_drivers import job_environment
 from tests.spark_jobs.test_documentation import assert_is_accepted
@@ -34,6 +38,7 @@ BROKERS = {"broker", "broker-1", "broker-2", "broker-3"}
 PIPELINE = {"spark-master", "spark-worker", "pipeline"}
 OF_READERS = "from-docker-compose.md"
 """The page whose commands are for the compose files of its readers."""
+START_TIMEOUT_S = 90
 COMPOSE_COMMANDS = (["docker", "compose"], ["docker-compose"])
 
 Service = dict[str, Any]
@@ -190,6 +195,38 @@ def test_spark_accepts_the_options_of_its_servers(
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
     assert "Usage: " in done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(3 * START_TIMEOUT_S)
+def test_the_spark_service_becomes_healthy_outside_a_container(tmp_path: Path, services: dict[str, Service]) -> None:
+    """Its command with a broker of this machine, and a folder in place of its volume, until its health check passes."""
+    with skip_when_unavailable():
+        java_executable()
+    service = services["spark"]
+    *_, checked = service["healthcheck"]["test"]
+    with Broker() as broker:
+        command = [
+            part.replace("broker:19092", broker.bootstrap_servers).replace("/var/lib/milena", str(tmp_path))
+            for part in service["command"]
+        ]
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "spark_jobs", *command],
+            cwd=tmp_path,
+            env=job_environment() | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not Path(checked.replace("/var/lib/milena", str(tmp_path))).exists():
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=START_TIMEOUT_S)
+    assert process.returncode == 0, printed
 
 
 def test_health_checks_run_code_that_exists(services: dict[str, Service]) -> None:
