@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 import protocol.records.batch
 import protocol.records.legacy
@@ -28,9 +29,14 @@ MAX_MESSAGE_BYTES = 100_000
 OPENED_SIZE = 4 << 20
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[InProcessBroker]:
-    async with running_broker(tmp_path) as running:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PRODUCER_IDS = itertools.count(7)
+"""Of producers that no test before has used: all tests share a broker."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InProcessBroker]:
+    async with running_broker(tmp_path_factory.mktemp("refusing")) as running:
         await running.create_topic("plain", max_message_bytes=str(MAX_MESSAGE_BYTES))
         await running.create_topic("compacted", cleanup_policy="compact")
         await running.create_topic("uncompressed", compression_type="uncompressed")
@@ -139,8 +145,9 @@ async def test_nothing_is_left_of_refused_records(
         assert [stream for stream in opened if stream() is not None] == []
 
 
-def numbered(base_sequence: int) -> bytes:
-    return build_batch([RecordData(TIME, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=base_sequence)
+def numbered(producer_id: int, base_sequence: int) -> bytes:
+    record = RecordData(TIME, b"k", b"v")
+    return build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=base_sequence)
 
 
 @pytest.mark.parametrize("position", [43, 50, 51, 52, 53, 56], ids=lambda position: f"byte {position}")
@@ -153,14 +160,15 @@ async def test_a_batch_behind_one_with_a_damaged_header_waits_for_it(
     async def produce(records: bytes) -> int:
         return (await ask(broker, "plain", records, 9))[0].error_code
 
+    producer_id = next(PRODUCER_IDS)
     for sequence in range(stored):
-        assert await produce(numbered(sequence)) == ErrorCode.NONE
-    damaged = bytearray(numbered(stored))
+        assert await produce(numbered(producer_id, sequence)) == ErrorCode.NONE
+    damaged = bytearray(numbered(producer_id, stored))
     damaged[position] ^= 0x80
     assert await produce(bytes(damaged)) == ErrorCode.CORRUPT_MESSAGE
-    assert await produce(numbered(stored + 1)) == ErrorCode.CORRUPT_MESSAGE
-    assert await produce(numbered(stored)) == ErrorCode.NONE
-    assert await produce(numbered(stored + 1)) == ErrorCode.NONE
+    assert await produce(numbered(producer_id, stored + 1)) == ErrorCode.CORRUPT_MESSAGE
+    assert await produce(numbered(producer_id, stored)) == ErrorCode.NONE
+    assert await produce(numbered(producer_id, stored + 1)) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("case", ["damaged data in a thread", "no key in a thread", "too large once converted"])
