@@ -8,7 +8,6 @@ Owns that state. With `--all` it also writes every page at 1280 and 390 pixels, 
 from __future__ import annotations
 
 import argparse
-import base64
 import io
 import json
 import math
@@ -118,12 +117,7 @@ def remember(site: Hosted, lags: dict[tuple[str, str, int], int], chance: random
 
 def save(browser: Browser, path: Path, *, height_max: int = 4_000) -> None:
     """Save the whole page as it is."""
-    height = min(
-        height_max, browser.script("return Math.ceil(document.documentElement.getBoundingClientRect().height)")
-    )
-    clip = {"x": 0, "y": 0, "width": browser.script("return innerWidth"), "height": height, "scale": 1}
-    shot = browser.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
-    picture = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
+    picture = Image.open(io.BytesIO(browser.picture(height_max))).convert("RGB")
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 

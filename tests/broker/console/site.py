@@ -78,7 +78,7 @@ class Site:
     def load(self, page: str) -> Browser:
         """Load the console with a page, and wait until it is complete."""
         self.browser.leave()
-        self.browser.driver.get(f"{self.address}/#/{page}")
+        self.browser.go(f"{self.address}/#/{page}")
         return self._complete(page)
 
     def _complete(self, page: str) -> Browser:

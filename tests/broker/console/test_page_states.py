@@ -241,16 +241,16 @@ def test_nothing_can_be_changed_by_default(site: Hosted) -> None:
     site.commit("fixed-group", "fixed", {0: 0})
     browser = site.open("groups/fixed-group")
     browser.sees("fixed")
-    assert browser.all("#reset, #delete-topic") == []
+    assert browser.count("#reset, #delete-topic") == 0
     browser = site.open("topics/fixed/produce")
     browser.sees("read-only")
-    assert browser.all("#send, #redrive") == []
+    assert browser.count("#send, #redrive") == 0
     browser = site.open("topics/fixed/config")
-    assert browser.all("tbody button") == []
+    assert browser.count("tbody button") == 0
     browser = site.open("topics/fixed")
     browser.click("tbody button")
     browser.sees("Position", "dialog")
-    assert browser.all("#resend") == []
+    assert browser.count("#resend") == 0
     browser = site.open("overview")
     browser.sees("read-only")
     assert "Connect" not in browser.text("nav"), "no setting names workers of Kafka Connect"
@@ -282,7 +282,7 @@ def test_6_ten_thousand_topics_are_shown_without_a_stall(
             # The wait of the browser is that for the processor time of the broker, and for its own.
             assert turns.total_s < 0.3, f"{page}: {turns.total_s * 1000:.0f} ms"
             if page == "topics":
-                assert len(browser.all("tbody tr")) == 50
+                assert browser.count("tbody tr") == 50
                 assert "0 B" in browser.text("tbody tr")
         site.open("topics")
         for action, first in (
@@ -304,7 +304,7 @@ def test_6_ten_thousand_topics_are_shown_without_a_stall(
             assert turns.longest_s < 0.05, f"{page}: one turn of {turns.longest_s * 1000:.0f} ms"
         browser = site.open("groups/wide")
         assert "40,005 partitions" in browser.text()
-        assert len(browser.all("tbody tr")) == 100
+        assert browser.count("tbody tr") == 100
         browser.click("button[data-key=next]")
         browser.wait(lambda: browser.text("tbody td").strip() == "first-00025", "the next page")
         browser.click("button[data-key=sort-lag]")
