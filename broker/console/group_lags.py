@@ -14,7 +14,7 @@ from base.topic_partition import TopicPartition
 from broker.console.cluster_client import LATEST, ClusterClient
 from broker.console.committed_offsets import committed
 from broker.console.rates import GROUP_PARTITIONS_MAX, GroupPartition, Progress
-from broker.console.records.reader import Range
+from broker.console.records.pieces import Range
 from protocol.errors import KafkaError
 from protocol.records.age import age_ms
 

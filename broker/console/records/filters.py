@@ -12,7 +12,8 @@ Owns the grammar and its limits. Pure. Must not know where records come from.
     literal     = "text in quotes" | number | word
 
 A text alone is searched in key, value and headers, without regard to case. `value.path` is a member of a JSON object,
-with numbers for the elements of arrays: `value.items.0.price > 10`. A timestamp is compared with milliseconds, or with
+with numbers for the elements of arrays: `value.items.0.price > 10`. A key or value with a schema is the JSON that the
+schema makes of it. A timestamp is compared with milliseconds, or with
 a time such as "2024-05-01T12:00:00Z".
 """
 
@@ -32,32 +33,48 @@ DEPTH_MAX: Final = 20
 JSON_SIZE_MAX: Final = 1 << 20
 """Values above this size are not parsed, so members of them are missing."""
 
-Matches = Callable[[int, Record], bool]
+Open = Callable[[bytes], str | None]
+"""Returns the JSON that the schema of a key or value makes of it; None if no schema opens it."""
+Matches = Callable[[int, Record, Open], bool]
 """Whether a record of a partition passes."""
 
 
 class _Subject:
     """A record while a filter is applied to it: what several parts of the filter need is computed once."""
 
-    __slots__ = ("_parsed", "_texts", "partition", "record")
+    __slots__ = ("_open", "_opened", "_parsed", "_texts", "partition", "record")
 
-    def __init__(self, partition: int, record: Record) -> None:
+    def __init__(self, partition: int, record: Record, open_: Open) -> None:
         self.partition = partition
         self.record = record
+        self._open = open_
+        self._opened: dict[bool, str | bytes | None] = {}
         self._parsed: dict[bool, object] = {}
         self._texts: list[str] | None = None
+
+    def opened(self, *, is_key: bool) -> str | bytes | None:
+        """Return the key or the value as its schema opens it, else its bytes."""
+        if is_key not in self._opened:
+            data = self.record.key if is_key else self.record.value
+            text = None if data is None else self._open(data)
+            self._opened[is_key] = data if text is None else text
+        return self._opened[is_key]
 
     def parsed(self, *, is_key: bool) -> object:
         """Return the key or the value as JSON, `_MISSING` if it is none."""
         if is_key not in self._parsed:
-            self._parsed[is_key] = _parsed_json(self.record.key if is_key else self.record.value)
+            self._parsed[is_key] = _parsed_json(self.opened(is_key=is_key))
         return self._parsed[is_key]
 
     def texts(self) -> list[str]:
         """Return key, value and headers in lower case."""
         if self._texts is None:
-            all_bytes = (self.record.key, self.record.value, *(value for _, value in self.record.headers))
-            self._texts = [bytes(data).decode(errors="replace").lower() for data in all_bytes if data is not None]
+            parts = (
+                self.opened(is_key=True),
+                self.opened(is_key=False),
+                *(value for _, value in self.record.headers),
+            )
+            self._texts = [_text(part).lower() for part in parts if part is not None]
         return self._texts
 
 
@@ -101,9 +118,9 @@ def parse_filter(text: str) -> Matches:
     if len(text) > LENGTH_MAX:
         raise FilterError(f"the filter has {len(text)} characters, expected at most {LENGTH_MAX}")
     if not text.strip():
-        return lambda _partition, _record: True
+        return lambda _partition, _record, _open: True
     part = _Parser(_tokens(text)).parsed()
-    return lambda partition, record: part(_Subject(partition, record))
+    return lambda partition, record, open_: part(_Subject(partition, record, open_))
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -251,8 +268,8 @@ def _field(name: _Token) -> Callable[[_Subject], object]:
 
 
 _FIELDS: Mapping[str, Callable[[_Subject], object]] = {
-    "key": lambda subject: _decoded(subject.record.key),
-    "value": lambda subject: _decoded(subject.record.value),
+    "key": lambda subject: _decoded(subject.opened(is_key=True)),
+    "value": lambda subject: _decoded(subject.opened(is_key=False)),
     "offset": lambda subject: subject.record.offset,
     "partition": lambda subject: subject.partition,
     "timestamp": lambda subject: subject.record.timestamp,
@@ -260,15 +277,21 @@ _FIELDS: Mapping[str, Callable[[_Subject], object]] = {
 }
 
 
-def _decoded(data: bytes | None) -> object:
-    return _MISSING if data is None else bytes(data).decode(errors="replace")
+def _decoded(data: str | bytes | None) -> object:
+    return _MISSING if data is None else _text(data)
 
 
-def _parsed_json(data: bytes | None) -> object:
-    if data is None or len(data) > JSON_SIZE_MAX or bytes(data[:1]) not in (b"{", b"["):
+def _text(data: str | bytes) -> str:
+    return data if isinstance(data, str) else bytes(data).decode(errors="replace")
+
+
+def _parsed_json(data: str | bytes | None) -> object:
+    if data is None or len(data) > JSON_SIZE_MAX:
+        return _MISSING
+    if not isinstance(data, str) and bytes(data[:1]) not in (b"{", b"["):
         return _MISSING
     try:
-        parsed: object = json.loads(bytes(data))
+        parsed: object = json.loads(data if isinstance(data, str) else bytes(data))
     except (ValueError, RecursionError):
         return _MISSING
     return parsed

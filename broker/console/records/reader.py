@@ -5,9 +5,8 @@ left out). Must not know HTTP, or how a record is shown.
 
 Records are read by Fetch requests, so by the reader that consumers use. Batches are opened in a thread.
 
-Newest first: each partition is read backwards in pieces of offsets, `[before - span, before)`. The heads of all
-partitions are merged by timestamp. A partition whose piece is used up is read further before the merge continues, so
-what is returned of each partition is a contiguous end of it, and `before` is the cursor of the next page.
+A page merges the records of its partitions by timestamp (`heads`). Newest first, each partition is read backwards in
+pieces of offsets, oldest first forwards.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Final, NamedTuple
+from typing import Final
 
 from base.dataclass import dataclass
 from broker.cluster.metadata_cache import NO_LEADER
@@ -28,6 +27,8 @@ from broker.console.cluster_client import (
     ClusterClient,
 )
 from broker.console.problem import not_found
+from broker.console.records.heads import BackwardHead, ForwardHead, Heads, merge
+from broker.console.records.pieces import Found, Piece, Range
 from broker.requests.services import Services
 from protocol.errors import ErrorCode, Malformed
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -53,45 +54,13 @@ READS_MAX: Final = 4
 """How many pages, searches and tails read at the same time; further ones wait."""
 
 
-class Found(NamedTuple):
-    """One record, with the header of its batch."""
-
-    partition: int
-    record: Record
-    header: BatchHeader
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The readable offsets of a partition; `end` is excluded."""
-
-    start: int
-    end: int
-
-
-class Piece(NamedTuple):
-    """What one read of a partition returned."""
-
-    records: list[Found]
-    next_offset: int
-    """Where the next read begins."""
-    size: int
-    error_code: int
-    problem: str
-    """Why a batch could not be opened; empty if all could."""
-    counted: int
-    """Records in the batches, without control and aborted ones."""
-    is_stuck: bool = False
-    """Whether no whole batch was returned: the first one exceeds the limit, or there is none in the range."""
-
-
 @dataclass(slots=True)
 class Page:
     """Some records, and where the next page begins."""
 
     found: list[Found] = field(default_factory=list)
-    before: dict[int, int] = field(default_factory=dict)
-    """By partition: the records before this offset were not returned yet."""
+    cursor: dict[int, int] = field(default_factory=dict)
+    """By partition: the offset before which, or from which on, nothing was returned yet."""
     has_more: bool = False
     is_complete: bool = True
     """Whether all were read that the page needed; False when the budget was used up."""
@@ -139,19 +108,49 @@ class RecordReader:
     ) -> Page:
         """Return the newest `limit` records before the offsets in `before`, newest first."""
         page = Page()
+        ranges = await self._ranges_for(page, topic, partitions, is_committed)
+        span = max(4, 2 * limit // max(len(ranges), 1) + 2)
+        heads: Heads = {
+            each: BackwardHead(one.start, min(before.get(each, one.end), one.end), span) for each, one in ranges.items()
+        }
+        await self._fill(page, topic, heads, limit, is_committed=is_committed)
+        return page
+
+    async def oldest(
+        self,
+        topic: str,
+        limit: int,
+        *,
+        partitions: Sequence[int],
+        start: Mapping[int, int],
+        is_committed: bool,
+    ) -> Page:
+        """Return the oldest `limit` records from the offsets in `start` on, oldest first."""
+        page = Page()
+        ranges = await self._ranges_for(page, topic, partitions, is_committed)
+        heads: Heads = {
+            each: ForwardHead(max(start.get(each, one.start), one.start), one.end) for each, one in ranges.items()
+        }
+        await self._fill(page, topic, heads, limit, is_committed=is_committed)
+        return page
+
+    async def _ranges_for(
+        self, page: Page, topic: str, partitions: Sequence[int], is_committed: bool
+    ) -> dict[int, Range]:
         ranges, missing = await self.ranges(topic, partitions, is_committed=is_committed)
         page.problems += [f"partition {each}: its leader did not respond" for each in missing[:10]]
-        span = max(4, 2 * limit // max(len(ranges), 1) + 2)
-        ends = {each: min(before.get(each, one.end), one.end) for each, one in ranges.items()}
-        heads = {each: _Head(one.start, ends[each], span) for each, one in ranges.items()}
+        return ranges
+
+    async def _fill(self, page: Page, topic: str, heads: Heads, limit: int, *, is_committed: bool) -> None:
+        """Read until the page has `limit` records, nothing is left, or its budget is used up."""
         bytes_left = BYTES_MAX
         clock = self._services.clock
         end_ms = clock.monotonic_ms() + PAGE_TIME_MAX_MS
         for _ in range(ROUNDS_MAX):
-            hungry = [each for each, head in heads.items() if head.has_to_be_read]
+            hungry = {each: head for each, head in heads.items() if head.has_to_be_read}
             if hungry:
-                bytes_left -= await self._fill(topic, {each: heads[each] for each in hungry}, page, is_committed)
-            _merge(heads, page.found, limit)
+                bytes_left -= await self._read_heads(topic, hungry, page, is_committed)
+            merge(heads, page.found, limit)
             if len(page.found) >= limit or not any(head.has_to_be_read for head in heads.values()):
                 break
             if bytes_left <= 0 or clock.monotonic_ms() >= end_ms:
@@ -159,24 +158,19 @@ class RecordReader:
                 break
         else:
             page.is_complete = False
-        page.before = {each: head.before for each, head in heads.items()}
-        page.has_more = any(head.before > head.start for head in heads.values())
-        return page
+        page.cursor = {each: head.cursor for each, head in heads.items()}
+        page.has_more = any(head.has_more for head in heads.values())
 
-    async def _fill(self, topic: str, heads: Mapping[int, _Head], page: Page, is_committed: bool) -> int:
-        """Read the next older piece of each partition; return the bytes read."""
-        pieces = await self.read(
-            topic,
-            {each: Range(head.next_start, head.unread_before) for each, head in heads.items()},
-            is_committed=is_committed,
-        )
+    async def _read_heads(self, topic: str, heads: Heads, page: Page, is_committed: bool) -> int:
+        """Read the next piece of each partition; return the bytes read."""
+        pieces = await self.read(topic, {each: head.wanted for each, head in heads.items()}, is_committed=is_committed)
         size = 0
         for each, head in heads.items():
             piece = pieces.get(each)
             if piece is None or piece.error_code:
                 name = "did not respond" if piece is None else ErrorCode(piece.error_code).name
                 page.problems.append(f"partition {each}: {name}")
-                head.end_reached()
+                head.give_up()
                 continue
             size += piece.size
             if piece.problem:
@@ -251,65 +245,6 @@ class RecordReader:
             if found.record.offset == offset:
                 return found
         raise not_found(f"{topic}-{partition} has no record at offset {offset}")
-
-
-class _Head:
-    """The newest records of one partition that were read and not returned yet."""
-
-    __slots__ = ("_span", "before", "records", "start", "unread_before")
-
-    def __init__(self, start: int, end: int, span: int) -> None:
-        self.start = start
-        self.before = max(end, start)
-        """The end of what was not returned yet."""
-        self.unread_before = self.before
-        self.records: list[Found] = []  # oldest first
-        self._span = span
-
-    @property
-    def has_to_be_read(self) -> bool:
-        return not self.records and self.unread_before > self.start
-
-    @property
-    def next_start(self) -> int:
-        return max(self.start, self.unread_before - self._span)
-
-    def add(self, piece: Piece) -> None:
-        """Add what was read from `next_start` on. A piece that ends early is dropped for one with fewer offsets."""
-        if piece.next_offset <= self.next_start and self.next_start < self.unread_before:
-            return  # nothing was opened, because other partitions have used up the budget
-        if piece.next_offset < self.unread_before and self._span > 1:
-            self._span = max(1, self._span // 4)
-            return
-        self.records = piece.records
-        self.unread_before = self.next_start
-        if not self.records:
-            self.before = self.unread_before
-            self._span *= 4  # compacted offsets, or markers
-
-    def pop(self) -> Found:
-        found = self.records.pop()
-        self.before = found.record.offset
-        if not self.records:
-            self.before = self.unread_before
-        return found
-
-    def end_reached(self) -> None:
-        self.unread_before = self.start
-
-
-def _merge(heads: Mapping[int, _Head], found: list[Found], limit: int) -> None:
-    """Move records to `found`, newest first, until a partition has to be read, or `limit` is reached."""
-    while len(found) < limit:
-        best = None
-        for head in heads.values():
-            if head.has_to_be_read:
-                return
-            if head.records and (best is None or head.records[-1].record.timestamp > best.records[-1].record.timestamp):
-                best = head
-        if best is None:
-            return
-        found.append(best.pop())
 
 
 def _request(topic: str, ranges: Mapping[int, Range], is_committed: bool, piece_size: int) -> FetchRequest:

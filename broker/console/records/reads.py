@@ -15,8 +15,8 @@ from typing import Final, Literal, TypedDict
 from broker.console.console import Console
 from broker.console.problem import ProblemError, bad_request
 from broker.console.records.filters import FilterError, Matches, parse_filter
-from broker.console.records.reader import Found, Range
-from broker.console.records.registry_values import with_schemas
+from broker.console.records.pieces import Found, Piece, Range
+from broker.console.records.registry_values import SchemaValues, schema_values, with_schemas
 from broker.console.records.values import (
     VALUE_SIZE_MAX,
     WHOLE_VALUE_SIZE_MAX,
@@ -41,6 +41,9 @@ CURSOR_PARTITIONS_MAX: Final = 10_000
 OFFSET_OUT_OF_RANGE: Final = 1
 STOPPING: Final = "the broker stops"
 
+INT64_MAX: Final = (1 << 63) - 1
+
+Direction = Literal["newest", "oldest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
 ValueForm = Literal["auto", "hex"]
 
@@ -55,18 +58,24 @@ class RecordPage(TypedDict):
 
 
 class WholeRecord(TypedDict):
-    """One record with its whole values."""
+    """One record with its whole values, and the offsets of the records before and after it in its partition."""
 
     record: ShownRecord
+    previous: str | None
+    next: str | None
 
 
 class Progress(TypedDict):
-    """How far a long read is; offsets are counted, also those of records that are gone."""
+    """How far a long read is; offsets are counted, also those of records that are gone.
+
+    `undecoded` counts keys and values that their schema did not open, so that the filter saw their bytes.
+    """
 
     scanned: int
     total: int
     bytes: int
     matches: int
+    undecoded: int
 
 
 class Line(TypedDict, total=False):
@@ -91,33 +100,58 @@ async def records(
     cursor: str,
     isolation: Isolation,
     form: ValueForm,
+    order: Direction,
     until: int,
+    since: int,
+    from_offset: int,
 ) -> RecordPage:
-    """Return the newest records, over all partitions or of one; `until` leaves out what is newer (ms)."""
+    """Return the newest or the oldest records, over all partitions or of one.
+
+    The newest may leave out what is newer than `until` (ms). The oldest may begin at `since` (ms) or at an offset.
+    """
     require_topic(console, name)
     partitions = _partitions(console, name, partition)
-    before = _parsed_cursor(cursor)
-    if until >= 0 and not before:
-        found = await console.client.offsets([(name, each) for each in partitions], until + 1)
-        before = {each: one.offset for (_, each), one in found.items() if one.offset >= 0}
-    page = await console.reader.newest(
-        name, limit, partitions=partitions, before=before, is_committed=isolation == "read_committed"
-    )
+    at = _parsed_cursor(cursor)
+    is_committed = isolation == "read_committed"
+    if order == "newest":
+        if until >= 0 and not at:
+            at = await _offsets_at(console, name, partitions, until + 1)
+        page = await console.reader.newest(name, limit, partitions=partitions, before=at, is_committed=is_committed)
+    else:
+        if since >= 0 and not at:
+            none = dict.fromkeys(partitions, INT64_MAX)  # no record is as new as that
+            at = none | await _offsets_at(console, name, partitions, since)
+        start = at or dict.fromkeys(partitions, from_offset)
+        page = await console.reader.oldest(name, limit, partitions=partitions, start=start, is_committed=is_committed)
     return RecordPage(
         records=await shown(console, page.found, form),
-        cursor=",".join(f"{each}:{offset}" for each, offset in page.before.items()) if page.has_more else None,
+        cursor=",".join(f"{each}:{offset}" for each, offset in page.cursor.items()) if page.has_more else None,
         is_complete=page.is_complete,
         problems=page.problems[:20],
     )
 
 
+async def _offsets_at(console: Console, name: str, partitions: list[int], time_ms: int) -> dict[int, int]:
+    """Return the first offset of each partition whose record is not older than a time; none if all are older."""
+    found = await console.client.offsets([(name, each) for each in partitions], time_ms)
+    return {each: one.offset for (_, each), one in found.items() if one.offset >= 0}
+
+
 async def record(console: Console, *, name: str, partition: int, offset: int, form: ValueForm) -> WholeRecord:
     """Return one record with values up to a megabyte. Raises ProblemError."""
     require_topic(console, name)
-    _partitions(console, name, partition)
+    partitions = _partitions(console, name, partition)
     found = await console.reader.one(name, partition, offset)
+    before, after = await asyncio.gather(
+        console.reader.newest(name, 1, partitions=partitions, before={partition: offset}, is_committed=False),
+        console.reader.oldest(name, 1, partitions=partitions, start={partition: offset + 1}, is_committed=False),
+    )
     (whole,) = await shown(console, [found], form, WHOLE_VALUE_SIZE_MAX, is_pretty=True)
-    return WholeRecord(record=whole)
+    return WholeRecord(record=whole, previous=_offset_of(before.found), next=_offset_of(after.found))
+
+
+def _offset_of(found: list[Found]) -> str | None:
+    return str(found[0].record.offset) if found else None
 
 
 async def search(
@@ -163,7 +197,7 @@ async def _search(
     began_ms = shown_ms = clock.monotonic_ms()
     left = {each: one for each, one in ranges.items() if one.start < one.end}
     total = sum(one.end - one.start for one in left.values())
-    progress = Progress(scanned=0, total=total, bytes=0, matches=0)
+    progress = Progress(scanned=0, total=total, bytes=0, matches=0, undecoded=0)
     for each in missing:
         yield Line(problem=f"partition {each}: its leader did not respond")
     while left:
@@ -189,16 +223,19 @@ async def _search(
             if piece.problem:
                 yield Line(problem=f"partition {each}: {piece.problem}")
             progress["bytes"] += piece.size
-            progress["scanned"] += piece.next_offset - one.start
             found += piece.records
             left[each] = Range(piece.next_offset, one.end)
             if left[each].start >= one.end:
                 del left[each]
-        passed = await _passing(console, matches, found)
-        for one_record in await shown(console, passed[: limit - progress["matches"]], form):
+        values = await schema_values(console, found)
+        passed = (await _passing(console, matches, found, values))[: limit - progress["matches"]]
+        progress["undecoded"] += values.unopened_count
+        for one_record in await shown(console, passed, form):
             progress["matches"] += 1
             yield Line(record=one_record)
-        if progress["matches"] >= limit:
+        is_full = progress["matches"] >= limit
+        progress["scanned"] += _examined(chunk, pieces, passed[-1] if is_full else None)
+        if is_full and progress["scanned"] < total:
             yield Line(progress=progress, done=f"stopped at {limit} matches")
             return
         if clock.monotonic_ms() - shown_ms >= PROGRESS_MS:
@@ -207,7 +244,19 @@ async def _search(
     yield Line(progress=progress, done="complete")
 
 
-async def _passing(console: Console, matches: Matches, found: list[Found]) -> list[Found]:
+def _examined(chunk: Mapping[int, Range], pieces: Mapping[int, Piece], last: Found | None) -> int:
+    """Return how many offsets of what was read a search has examined, the last of them with the match `last`."""
+    examined = 0
+    for each, one in chunk.items():
+        piece = pieces.get(each)
+        if last is not None and each == last.partition:
+            return examined + last.record.offset + 1 - one.start
+        if piece is not None and not piece.error_code:
+            examined += piece.next_offset - one.start
+    return examined
+
+
+async def _passing(console: Console, matches: Matches, found: list[Found], values: SchemaValues) -> list[Found]:
     """Return the records that pass a filter. The thread that finds them ends with the caller."""
     is_left = False
 
@@ -216,7 +265,7 @@ async def _passing(console: Console, matches: Matches, found: list[Found]) -> li
         for each in found:
             if is_left:
                 break
-            if matches(each.partition, each.record):
+            if matches(each.partition, each.record, values.text):
                 passed.append(each)
         return passed
 
@@ -285,7 +334,7 @@ async def _tail(
             found += piece.records
             positions[each] = max(positions[each], piece.next_offset)
         found.sort(key=lambda each: each.record.timestamp)
-        passed = await _passing(console, matches, found)
+        passed = await _passing(console, matches, found, await schema_values(console, found))
         behind = sum(one.end - positions[each] for each, one in wanted.items())
         for first in range(0, len(passed), TAIL_LINE_RECORDS):
             yield Line(records=await shown(console, passed[first : first + TAIL_LINE_RECORDS], form), behind=behind)
@@ -332,7 +381,9 @@ async def _count(
     began_ms = shown_ms = clock.monotonic_ms()
     left = {each: one for each, one in ranges.items() if one.start < one.end}
     counts = dict.fromkeys(map(str, ranges), 0)
-    progress = Progress(scanned=0, total=sum(one.end - one.start for one in left.values()), bytes=0, matches=0)
+    progress = Progress(
+        scanned=0, total=sum(one.end - one.start for one in left.values()), bytes=0, matches=0, undecoded=0
+    )
     for each in missing:
         yield Line(problem=f"partition {each}: its leader did not respond")
     while left:
@@ -435,7 +486,7 @@ def _parsed_cursor(cursor: str) -> dict[int, int]:
         is_number = partition.isascii() and partition.isdecimal() and offset.isascii() and offset.isdecimal()
         if not is_number or len(part) > 40 or len(offsets) >= CURSOR_PARTITIONS_MAX:
             raise bad_request(f"cursor part {part[:40]!r}: expected PARTITION:OFFSET, joined by commas")
-        offsets[int(partition)] = min(int(offset), (1 << 63) - 1)
+        offsets[int(partition)] = min(int(offset), INT64_MAX)
     return offsets
 
 

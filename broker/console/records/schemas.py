@@ -13,9 +13,14 @@ import aiohttp
 
 from broker.console.response_bodies import bounded_body
 
+SETTING: Final = "console.schema.registry.url"
 SCHEMAS_MAX: Final = 1_000
 RESPONSE_SIZE_MAX: Final = 1 << 20
 TIMEOUT_S: Final = 3.0
+
+
+class NoSchemaError(Exception):
+    """There is no schema with this id; the message says why."""
 
 
 class SchemaRegistry:
@@ -25,29 +30,40 @@ class SchemaRegistry:
         self._url = None if url is None else url.rstrip("/")
         self._session: aiohttp.ClientSession | None = None
         self._schemas: dict[int, dict[str, Any] | None] = {}
+        """What the registry has said; None: it has no such schema."""
 
-    async def schema(self, schema_id: int) -> dict[str, Any] | None:
-        """Return the registry's object with `schema` and `schemaType`; None if it has none, or does not respond."""
+    async def schema(self, schema_id: int) -> dict[str, Any]:
+        """Return the registry's object with `schema` and `schemaType`. Raises NoSchemaError."""
+        if schema_id not in self._schemas:
+            found = await self._get(schema_id)
+            if len(self._schemas) >= SCHEMAS_MAX:
+                self._schemas.clear()
+            self._schemas[schema_id] = found
+        known = self._schemas[schema_id]
+        if known is None:
+            raise NoSchemaError(f"the registry has no schema {schema_id}")
+        return known
+
+    async def _get(self, schema_id: int) -> dict[str, Any] | None:
         if self._url is None:
-            return None
-        if schema_id in self._schemas:
-            return self._schemas[schema_id]
+            raise NoSchemaError(f"{SETTING} names no registry")
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S))
         try:
             async with self._session.get(f"{self._url}/schemas/ids/{schema_id}", allow_redirects=False) as response:
                 body = await bounded_body(response, RESPONSE_SIZE_MAX)
-                if body is None or response.status not in (200, 404):
+                if response.status == 404:
                     return None
-                found = json.loads(body) if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError):
+                if body is None or response.status != 200:
+                    raise NoSchemaError(f"the registry responded with status {response.status} to schema {schema_id}")
+                found = json.loads(body)
+        except TimeoutError:
+            raise NoSchemaError(f"the registry did not respond within {TIMEOUT_S:g} s") from None
+        except aiohttp.ClientError as error:
+            raise NoSchemaError(f"the registry did not respond: {error}") from error
+        except (ValueError, RecursionError):
             return None
-        if not isinstance(found, dict):
-            found = None
-        if len(self._schemas) >= SCHEMAS_MAX:
-            self._schemas.clear()
-        self._schemas[schema_id] = found
-        return found
+        return found if isinstance(found, dict) else None
 
     async def close(self) -> None:
         if self._session is not None:

@@ -21,13 +21,21 @@ INDENT_LEVELS_MAX: Final = 16
 Form = Literal["null", "json", "text", "hex", "avro", "protobuf"]
 
 
-class ShownValue(TypedDict):
-    """Bytes of a record as text. `size` counts all bytes, also those that are not shown."""
-
+class _Value(TypedDict):
     form: Form
     text: str
     size: int
     is_truncated: bool
+
+
+class ShownValue(_Value, total=False):
+    """Bytes of a record as text. `size` counts all bytes, also those that are not shown.
+
+    `schema` names the schema of a value that has one, and `problem` says why it did not open the value.
+    """
+
+    schema: str
+    problem: str
 
 
 class ShownHeader(TypedDict):

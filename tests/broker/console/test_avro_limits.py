@@ -6,9 +6,9 @@ from typing import Any
 import fastavro
 import pytest
 
-from broker.console.records import registry_values
 from broker.console.records.avro_limits import require_bounded
 from broker.console.records.protobuf_wire import Message, parse
+from broker.console.records.registry_values import Opened, SchemaValues, Unopened
 
 
 def record(name: str, *types: object) -> dict[str, Any]:
@@ -83,14 +83,13 @@ def avro_file(schema: dict[str, Any], rows: list[object], codec: str = "null") -
     return out.getvalue()
 
 
-def opened(data: bytes) -> object:
-    return registry_values._opened(data, {}, {}, 2_000, False)
+def opened(data: bytes) -> Opened | Unopened | None:
+    return SchemaValues({}).opened(data)
 
 
 def test_a_file_is_opened_with_its_schema() -> None:
     value = opened(avro_file(record("Order", "long"), [{"f0": 7}]))
-    assert value is not None
-    assert value["text"] == '[{"f0": 7}]'  # type: ignore[index]
+    assert value == Opened("avro", '[{"f0": 7}]', "schema of the value itself")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_a_file_is_opened_with_its_schema() -> None:
     ],
 )
 def test_files_without_bounds_stay_hexadecimal(data: bytes) -> None:
-    assert opened(data) is None
+    assert isinstance(opened(data), Unopened)
 
 
 @pytest.mark.parametrize("text", ['"\\' * 400_000, "/*" * 400_000, "'" * 800_001, '"a"' * 200_000 + '"'])

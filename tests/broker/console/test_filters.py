@@ -18,6 +18,10 @@ RECORD = Record(
 )
 
 
+def no_schema(_: bytes) -> None:
+    """Open no value."""
+
+
 @pytest.mark.parametrize(
     ("text", "passes"),
     [
@@ -51,7 +55,7 @@ RECORD = Record(
     ],
 )
 def test_a_filter_passes_what_it_describes(text: str, passes: bool) -> None:
-    assert parse_filter(text)(3, RECORD) is passes
+    assert parse_filter(text)(3, RECORD, no_schema) is passes
 
 
 @pytest.mark.parametrize(
@@ -76,10 +80,28 @@ def test_invalid_filter_is_rejected_with_its_position(text: str, message: str) -
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("value.amount > 740", True),
+        ("value.amount < 740", False),
+        ('value = "{\\"amount\\": 748.5}"', True),
+        ("AMOUNT", True),
+        ("\x00", False),
+        ("key = 7 and value.amount != 1", True),
+        ("size = 3", True),
+    ],
+)
+def test_a_filter_sees_what_the_schemas_of_key_and_value_open(text: str, passes: bool) -> None:
+    opened = {b"\x00ab": '{"amount": 748.5}', b"\x00": "7"}
+    record = RECORD._replace(key=b"\x00", value=b"\x00ab", headers=[])
+    assert parse_filter(text)(0, record, opened.get) is passes
+
+
 def test_values_that_are_no_json_have_no_members() -> None:
     matches = parse_filter("value.a = 1")
     for value in (None, b"", b"{", b"[" * 100_000, b'{"a": 1' + b" " * (1 << 20) + b"}"):
-        assert not matches(0, RECORD._replace(value=value))
+        assert not matches(0, RECORD._replace(value=value), no_schema)
 
 
 def test_a_value_is_parsed_once_for_all_parts_of_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,5 +114,5 @@ def test_a_value_is_parsed_once_for_all_parts_of_a_filter(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(json, "loads", noted)
     matches = parse_filter(" or ".join(f"value.a = {number}" for number in range(2, 40)))
-    assert not matches(0, RECORD._replace(value=b'{"a": 1}'))
+    assert not matches(0, RECORD._replace(value=b'{"a": 1}'), no_schema)
     assert parsed == [b'{"a": 1}']

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker.console.records.reader import Range, _Budget, _opened
+from broker.console.records.pieces import Range
+from broker.console.records.reader import _Budget, _opened
 from protocol.messages.fetch import PartitionData
 from protocol.records.builder import RecordData, build_batch
 

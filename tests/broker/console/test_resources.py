@@ -140,6 +140,39 @@ async def test_records_up_to_a_time(console: ConsoleUser) -> None:
     assert numbers(page["records"]) == [20, 19, 18]
 
 
+async def test_the_oldest_records_come_from_the_start_an_offset_or_a_time(console: ConsoleUser) -> None:
+    await console.broker.create_topic("t", 2)
+    for first in range(0, 40, 10):
+        batches = {each: records_of(first + 5 * each, 5, step_ms=1000) for each in range(2)}
+        await produce(console.broker, "t", batches)
+    oldest = {"order": "oldest", "limit": 15}
+    page = await console.get("/topics/t/records", **oldest)
+    found = numbers(page["records"])
+    assert found == list(range(15))
+    page = await console.get("/topics/t/records", **oldest, cursor=page["cursor"])
+    page_found = numbers(page["records"])
+    assert page_found == list(range(15, 30))
+    page = await console.get("/topics/t/records", **oldest, cursor=page["cursor"])
+    assert (numbers(page["records"]), page["cursor"]) == (list(range(30, 40)), None)
+    assert numbers((await console.get("/topics/t/records", **oldest, from_offset=18))["records"]) == [33, 34, 38, 39]
+    assert numbers((await console.get("/topics/t/records", **oldest, since=T0 + 37_000))["records"])[-3:] == [
+        37,
+        38,
+        39,
+    ]
+    assert (await console.get("/topics/t/records", **oldest, since=T0 + 90_000))["records"] == []
+
+
+async def test_a_record_has_the_offsets_of_its_neighbours(console: ConsoleUser) -> None:
+    await console.broker.create_topic("t")
+    await produce(console.broker, "t", {0: records_of(0, 3)})
+    neighbours = [
+        (page["previous"], page["next"])
+        for page in [await console.get(f"/topics/t/partitions/0/records/{offset}") for offset in range(3)]
+    ]
+    assert neighbours == [(None, "1"), ("0", "2"), ("1", None)]
+
+
 async def test_search_by_member_header_and_text(console: ConsoleUser) -> None:
     await console.broker.create_topic("t", 2)
     await produce(console.broker, "t", {0: records_of(0, 100), 1: records_of(100, 100)})
@@ -166,6 +199,8 @@ async def test_search_is_bounded_by_offsets_times_and_matches(console: ConsoleUs
     assert {json.loads(each["record"]["value"]["text"])["number"] for each in lines[:-1]} >= set(range(95, 100))
     lines = await console.lines("/topics/t/search", limit=7)
     assert lines[-1]["done"] == "stopped at 7 matches"
+    assert lines[-1]["progress"] | {"scanned": 7, "total": 100} == lines[-1]["progress"]
+    assert (await console.lines("/topics/t/search", limit=100))[-1]["done"] == "complete"
 
 
 async def test_a_seventh_long_read_is_refused(console: ConsoleUser) -> None:

@@ -146,6 +146,19 @@ async def test_values_are_opened_with_schemas_of_the_registry(tmp_path: Any) -> 
                 ("json", '{"a": 1}'),
             ]
             assert [form for form, _ in shown[3:6]] == ["hex"] * 3
+            named = [(each["value"].get("schema"), each["value"].get("problem")) for each in reversed(page["records"])]
+            assert named[:3] == [("AVRO schema 1", None), ("PROTOBUF schema 2", None), ("JSON schema 3", None)]
+            assert [schema for schema, _ in named[3:]] == [
+                "AVRO schema 4", "schema 9", "AVRO schema 1", "schema of the value itself",
+            ]  # fmt: skip
+            problems = [problem for _, problem in named[3:6]]
+            for problem, text in zip(
+                problems, ("it cannot be used", "no schema 9", "the value does not match it"), strict=True
+            ):
+                assert text in problem
+            lines = await user.lines("/topics/t/search", filter="value.who = ada or value.id = 5")
+            assert [each["record"]["value"]["form"] for each in lines[:-1]] == ["avro", "protobuf"]
+            assert lines[-1]["progress"]["undecoded"] == 3
             assert shown[6] == ("avro", '[{"id": 6, "who": "x"}]')
     finally:
         await runner.cleanup()
