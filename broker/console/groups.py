@@ -1,16 +1,16 @@
-"""Consumer groups for the console: the list, and the members, offsets and lags of one.
+"""A consumer group for the console: its members, offsets and lags.
 
-Owns what pages of groups contain. Must not know HTTP.
+Owns what the page of a group contains. Must not know HTTP.
 
-Every broker lists the groups that it coordinates. Lags are the differences of committed offsets and the ends of the
+Lags are the differences of committed offsets and the ends of the
 partitions, which their leaders know. The history of lags is kept by the coordinator of a group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, pairwise
-from typing import Literal, NamedTuple, TypedDict
+from itertools import chain
+from typing import Literal, TypedDict
 
 from base.pause import Pause
 from base.topic_partition import TopicPartition
@@ -19,43 +19,20 @@ from broker.console.cluster_client import EARLIEST
 from broker.console.committed_offsets import committed
 from broker.console.console import Console
 from broker.console.group_lags import TopicGroup, end_offsets, groups_by_topic, lags_in_time_ms, partitions_of
+from broker.console.group_status import Status, partition_status
 from broker.console.problem import ProblemError, not_found, of_code
-from broker.console.topics import Unavailable, require_topic, unavailable_of
+from broker.console.topics import require_topic
 from broker.coordination.partitioner import partition_for
-from broker.network.outgoing import PeerUnavailable
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment
 from protocol.described_consumer_groups import like_classic
-from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.errors import ErrorCode, Malformed
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from protocol.messages.list_groups import ListGroupsRequest
 
-LAG_SAMPLES_MIN = 3
 LARGEST_LAGS = 20
 STEP_SIZE = 500
 
-Status = Literal["OK", "WARN", "STOP"]
 PartitionSort = Literal["name", "lag"]
-
-
-class GroupRow(TypedDict):
-    """One group of the list; `members` and `lag` are null if its coordinator does not report them."""
-
-    group: str
-    state: str
-    protocol_type: str
-    coordinator: int
-    members: int | None
-    topics: int
-    lag: int | None
-
-
-class GroupPage(TypedDict):
-    """One page of groups; `total` counts all that match."""
-
-    total: int
-    groups: list[GroupRow]
-    unavailable: list[Unavailable]
 
 
 class Assigned(TypedDict):
@@ -118,47 +95,6 @@ class TopicGroups(TypedDict):
     groups: list[TopicGroup]
 
 
-async def groups(console: Console, *, search: str, offset: int, limit: int) -> GroupPage:
-    """Return a page of the groups whose names contain `search`, ordered by name."""
-    pause = console.pause
-    responses = await console.client.ask_all(ListGroupsRequest())
-    listed = []
-    for broker, response in responses.by_broker.items():
-        listed += [(group, broker) for group in response.groups if search.lower() in group.group_id.lower()]
-    listed.sort(key=lambda each: each[0].group_id)
-    page = listed[offset : offset + limit]
-    by_broker: dict[int, list[str]] = {}
-    for group, broker in page:
-        by_broker.setdefault(broker, []).append(group.group_id)
-    offsets: dict[str, dict[TopicPartition, int]] = {}
-    members: dict[str, int] = {}
-    for broker, names in by_broker.items():
-        try:
-            offsets.update(await committed(console.client, broker, names))
-            for described in await _described(console, broker, names):
-                members[described.group_id] = len(described.members)
-        except (PeerUnavailable, KafkaError) as error:
-            responses.unavailable[broker] = str(error)
-    ends = await end_offsets(console.client, await partitions_of(offsets, console.pause))
-    totals = await _totals(offsets, ends, pause)
-    return GroupPage(
-        total=len(listed),
-        groups=[
-            GroupRow(
-                group=group.group_id,
-                state=group.group_state,
-                protocol_type=group.protocol_type,
-                coordinator=broker,
-                members=members.get(group.group_id),
-                topics=totals[group.group_id].topics if group.group_id in totals else 0,
-                lag=totals[group.group_id].lag if group.group_id in totals else None,
-            )
-            for group, broker in page
-        ],
-        unavailable=unavailable_of(responses),
-    )
-
-
 async def group(console: Console, *, group: str, sort: PartitionSort, offset: int, limit: int) -> GroupDetail:
     """Return one group with a page of its partitions, by name or the largest lag first. Raises ProblemError."""
     pause = console.pause
@@ -168,8 +104,8 @@ async def group(console: Console, *, group: str, sort: PartitionSort, offset: in
     if described.group_state == "Dead" and not offsets:
         raise not_found(f"group {group!r} does not exist")
     ends = await end_offsets(console.client, offsets)
-    members, readers = await _members(described, pause)
-    lags = await _lags(offsets, ends, pause)
+    members, readers = await members_of(described, pause)
+    lags = await lags_of(offsets, ends, pause)
     ordered = await _by_topic(pause, offsets, readers)
     topics = list(dict.fromkeys(topic for topic, _ in ordered))
     by_lag = await _by_lag(ordered, lags, pause)
@@ -190,7 +126,7 @@ async def group(console: Console, *, group: str, sort: PartitionSort, offset: in
                 lag=lag,
                 lag_ms=times.get(each),
                 member=readers.get(each, ""),
-                status=_status(lag, history.lags, has_member=each in readers),
+                status=partition_status(lag, history, has_member=each in readers, is_committed=position is not None),
                 lags=history.lags,
                 rates=history.rates,
             )
@@ -226,13 +162,13 @@ def coordinator_of(console: Console, group: str) -> int:
 
 async def described_group(console: Console, broker: int, group: str) -> DescribedGroup:
     """Return a group as its coordinator describes it. Raises ProblemError."""
-    (described,) = await _described(console, broker, [group], with_errors=True)
+    (described,) = await described_groups(console, broker, [group], with_errors=True)
     if described.error_code:
         raise of_code(described.error_code, f"group {group!r}")
     return described
 
 
-async def _described(
+async def described_groups(
     console: Console, broker: int, groups: Sequence[str], *, with_errors: bool = False
 ) -> list[DescribedGroup]:
     """Return groups of both protocols as their coordinator describes them."""
@@ -254,7 +190,7 @@ async def topic_groups(console: Console, *, name: str) -> TopicGroups:
     return TopicGroups(groups=found.get(name, []))
 
 
-async def _lags(
+async def lags_of(
     offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], pause: Pause
 ) -> dict[TopicPartition, int]:
     lags: dict[TopicPartition, int] = {}
@@ -280,7 +216,7 @@ async def _times(
         return {}
 
 
-async def _members(described: DescribedGroup, pause: Pause) -> tuple[list[MemberRow], dict[TopicPartition, str]]:
+async def members_of(described: DescribedGroup, pause: Pause) -> tuple[list[MemberRow], dict[TopicPartition, str]]:
     """Return the members, and which of them reads each partition."""
     rows = []
     readers: dict[TopicPartition, str] = {}
@@ -309,40 +245,6 @@ async def _members(described: DescribedGroup, pause: Pause) -> tuple[list[Member
             )
         )
     return rows, readers
-
-
-def _status(lag: int | None, history: list[int | None], *, has_member: bool) -> Status:
-    """Judge a partition by its lag over the last minutes: no thresholds, only whether it grows or stays."""
-    if not lag:
-        return "OK"
-    known = [each for each in history if each is not None][-10:]
-    if not has_member:
-        return "STOP"
-    if len(known) < LAG_SAMPLES_MIN or 0 in known:
-        return "OK"
-    return "WARN" if all(a < b for a, b in pairwise(known)) else "OK"
-
-
-class _Total(NamedTuple):
-    """What a group reads: how many topics, and how far it is behind in all their partitions."""
-
-    topics: int
-    lag: int
-
-
-async def _totals(
-    offsets: Mapping[str, Mapping[TopicPartition, int]], ends: Mapping[TopicPartition, int], pause: Pause
-) -> dict[str, _Total]:
-    totals = {}
-    for group, of_group in offsets.items():
-        lags = await _lags(of_group, ends, pause)
-        topics = set()
-        for number, (topic, _) in enumerate(of_group):
-            if number % STEP_SIZE == 0:
-                await pause()
-            topics.add(topic)
-        totals[group] = _Total(len(topics), sum(lags.values()))
-    return totals
 
 
 async def _by_topic(pause: Pause, *partitions: Iterable[TopicPartition]) -> list[TopicPartition]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from base.dataclass import dataclass
-from broker.console import cluster, configs, groups, requests, security, topics, transactions, writes
+from broker.console import cluster, configs, group_list, groups, requests, security, topics, transactions, writes
 from broker.console.connect import connectors
 from broker.console.problem import bad_request
 from broker.console.records import reads
@@ -136,7 +136,7 @@ RESOURCES: tuple[Resource, ...] = (
                 "string",
                 "Column of the order.",
                 "name",
-                choices=("name", "partitions", "size", "messages_in", "bytes_in", "bytes_out"),
+                choices=get_args(topics.Sort),
             ),
             ORDER,
             OFFSET,
@@ -238,7 +238,18 @@ RESOURCES: tuple[Resource, ...] = (
         (NAME,),
     ),
     Resource(
-        "GET", "/groups", groups.groups, groups.GroupPage, "A page of groups with their lag.", (SEARCH, OFFSET, LIMIT)
+        "GET",
+        "/groups",
+        group_list.groups,
+        group_list.GroupPage,
+        "A page of groups with their lag and status.",
+        (
+            SEARCH,
+            Parameter("sort", "string", "Column of the order.", "group", choices=get_args(group_list.GroupSort)),
+            ORDER,
+            OFFSET,
+            LIMIT,
+        ),
     ),
     Resource(
         "GET",

@@ -266,6 +266,24 @@ async def test_groups_have_lag_in_offsets_and_in_time(console: ConsoleUser) -> N
     assert await console.get("/topics/t/groups") == {"groups": [{"group": "g", "lag": 6}]}
 
 
+async def test_groups_are_sorted_by_every_column(console: ConsoleUser) -> None:
+    await console.broker.create_topic("t", 2)
+    await produce(console.broker, "t", {0: records_of(0, 10)})
+    for group, offset in (("a", 9), ("b", 2), ("c", 10)):
+        await commit(console, group, "t", {0: offset})
+
+    async def names(**query: object) -> list[str]:
+        return [each["group"] for each in (await console.get("/groups", **query))["groups"]]
+
+    assert await names() == ["a", "b", "c"]
+    assert await names(sort="lag") == ["c", "a", "b"]
+    assert await names(sort="lag", order="descending", limit=1) == ["b"]
+    assert await names(sort="status", order="descending") == ["a", "b", "c"]
+    assert await names(sort="group", order="descending", search="B") == ["b"]
+    statuses = [each["status"] for each in (await console.get("/groups"))["groups"]]
+    assert statuses == ["STOP", "STOP", "OK"]
+
+
 async def test_timestamps_that_say_nothing_give_no_lag_in_time(console: ConsoleUser) -> None:
     await console.broker.create_topic("t", 2)
     for partition, timestamp in enumerate((1_795_228_739_867_000_001, -5)):
