@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
+import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from importlib import resources as package_files
 from ipaddress import ip_address
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import ETag, web
 
 from broker.console.bodies import require_type
 from broker.console.console import Console
 from broker.console.openapi import document
+from broker.console.pages import page_files
 from broker.console.problem import ProblemError, bad_request, of_kafka_error
 from broker.console.records.reads import LONG_READS_MAX, Line
 from broker.console.routes import RESOURCES, Resource, parsed
@@ -57,6 +59,7 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Server": "Milena",
 }
 NOT_STORED: Final = {"Cache-Control": "no-store"}
 
@@ -81,7 +84,7 @@ class ConsoleHttp:
         """Add the pages and resources to an application."""
         router = application.router
         optional = b'data-optional="%s"' % " ".join(self._console.optional_pages).encode()
-        for name, file in _static_files():
+        for name, file in page_files().items():
             content = file.replace(OPTIONAL_PAGES, optional) if name in PAGES else file
             handler = self._guarded(_static(name, content), is_page=name in PAGES)
             router.add_get(f"/console/{name}", handler)
@@ -91,7 +94,7 @@ class ConsoleHttp:
         for resource in self._resources:
             router.add_route(resource.method, f"/api/v1{resource.path}", self._guarded(self._handler(resource)))
         router.add_get("/api/v1/openapi.json", self._guarded(self._openapi))
-        router.add_route("*", "/api/{rest:.*}", self._guarded(_unknown))
+        router.add_route("*", "/{rest:.*}", self._guarded(_unknown))
 
     async def _openapi(self, request: web.Request) -> web.StreamResponse:
         return web.Response(body=self._document, content_type="application/json")
@@ -239,7 +242,7 @@ def _encoded(line: Any) -> bytes:
 
 async def _unknown(request: web.Request) -> web.StreamResponse:
     raise ProblemError(
-        HTTPStatus.NOT_FOUND, f"no resource {request.method} {request.path[:200]}: see /api/v1/openapi.json"
+        HTTPStatus.NOT_FOUND, f"no resource {request.method} {request.path[:200]}: see / and /api/v1/openapi.json"
     )
 
 
@@ -288,17 +291,21 @@ def _host_name(host: str) -> str:
     return host.rpartition(":")[0] if ":" in host else host
 
 
-def _static_files() -> Iterable[tuple[str, bytes]]:
-    for file in sorted(package_files.files("broker.console").joinpath("static").iterdir(), key=lambda each: each.name):
-        yield file.name, file.read_bytes()
-
-
 def _static(name: str, content: bytes) -> Handler:
     content_type = CONTENT_TYPES[name[name.rindex(".") :]]
+    tag = ETag(hashlib.sha256(content).hexdigest()[:16])
+    compressed = gzip.compress(content, mtime=0)
 
     async def serve(request: web.Request) -> web.StreamResponse:
-        return web.Response(
-            body=content, content_type=content_type, charset="utf-8", headers={"Cache-Control": "no-cache"}
-        )
+        if tag in (request.if_none_match or ()):
+            response = web.Response(status=HTTPStatus.NOT_MODIFIED)
+        else:
+            accepts = "gzip" in request.headers.get("Accept-Encoding", "")
+            response = web.Response(body=compressed if accepts else content, content_type=content_type, charset="utf-8")
+            if accepts:
+                response.headers["Content-Encoding"] = "gzip"
+        response.etag = tag
+        response.headers.update({"Cache-Control": "no-cache", "Vary": "Accept-Encoding"})
+        return response
 
     return serve

@@ -66,7 +66,7 @@ async def test_the_console_can_be_switched_off(console: ConsoleUser) -> None:
 
 
 async def test_headers_forbid_scripts_of_others(console: ConsoleUser) -> None:
-    for path in ("/", "/console/app.js", "/api/v1/overview", "/api/v1/none"):
+    for path in ("/", "/console/app.js", "/api/v1/overview", "/api/v1/none", "/none"):
         async with console.session.get(console.address + path) as response:
             policy = response.headers["Content-Security-Policy"]
             assert "default-src 'none'" in policy
@@ -74,6 +74,7 @@ async def test_headers_forbid_scripts_of_others(console: ConsoleUser) -> None:
             assert "unsafe" not in policy
             assert response.headers["X-Content-Type-Options"] == "nosniff"
             assert "Access-Control-Allow-Origin" not in response.headers
+            assert "aiohttp" not in f"{response.headers} {await response.text()}"
 
 
 @pytest.mark.parametrize("overrides", [{"console.write.enable": "true"}])
@@ -86,6 +87,17 @@ async def test_changes_need_what_a_form_cannot_send(console: ConsoleUser) -> Non
         ) as response:
             assert response.status == 415
     assert await status_of(console, "/api/v1/groups/g", {}, "DELETE") == 400
+
+
+async def test_files_are_compressed_and_sent_once(console: ConsoleUser) -> None:
+    sizes = {}
+    for encoding in ("gzip", "identity"):
+        headers = {"Accept-Encoding": encoding}
+        async with console.session.get(console.address + "/console/app.js", headers=headers) as response:
+            assert response.headers.get("Content-Encoding", "identity") == encoding
+            sizes[encoding], tag = int(response.headers["Content-Length"]), response.headers["ETag"]
+    assert sizes["gzip"] < sizes["identity"] / 2
+    assert await status_of(console, "/console/app.js", {"If-None-Match": tag}) == 304
 
 
 async def test_hostile_paths_and_queries_get_an_error(console: ConsoleUser) -> None:
