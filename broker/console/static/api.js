@@ -1,5 +1,8 @@
 // Requests to /api/v1. Errors are Error objects whose message the broker has written for people.
 
+/** The broker ends a request after 20 s. */
+const RESPONSE_MS = 25_000;
+
 function address(path, params) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params ?? {})) {
@@ -24,28 +27,29 @@ async function failure(response) {
   return new Error(message);
 }
 
-async function fetched(url, options) {
+async function fetched(url, options, late = "The broker does not respond.") {
   try {
     return await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The broker does not respond.");
+    throw new Error(late);
   }
 }
 
 export async function getJson(path, params, signal) {
-  const response = await fetched(address(path, params), { signal });
+  const limit = AbortSignal.timeout(RESPONSE_MS);
+  const response = await fetched(address(path, params), { signal: signal ? AbortSignal.any([signal, limit]) : limit });
   if (!response.ok) throw await failure(response);
   return response.json();
 }
 
 export async function sendJson(method, path, body, params) {
-  const options = { method, headers: { "X-Requested-With": "milena-console" } };
+  const options = { method, headers: { "X-Requested-With": "milena-console" }, signal: AbortSignal.timeout(RESPONSE_MS) };
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
-  const response = await fetched(address(path, params), options);
+  const response = await fetched(address(path, params), options, "The broker does not respond. It may have made the change, or a part of it: look before you repeat it.");
   if (!response.ok) throw await failure(response);
   return response.json();
 }

@@ -1,6 +1,7 @@
 // The frame of the pages: navigation, refresh every 5 s, light and dark.
 
-import { notice, h, fill } from "./dom.js";
+import { closeDialogs, fill, h, notice } from "./dom.js";
+import { clock } from "./format.js";
 import { brokersPage } from "./brokers.js";
 import { connectorPage, connectorsPage } from "./connect.js";
 import { groupPage } from "./group.js";
@@ -14,6 +15,8 @@ import { topicsPage } from "./topics.js";
 import { transactionsPage } from "./transactions.js";
 
 const REFRESH_MS = 5000;
+/** A refresh that takes longer is shown to be late. */
+const LATE_MS = 8000;
 
 /** [name, title, page, whether it exists only if a setting has switched it on] */
 const ALL_PAGES = [
@@ -36,11 +39,11 @@ const live = document.getElementById("live");
 let current = null;
 
 /**
- * A page is { title, root, refresh(signal)?, stop()? }. `refresh` is awaited before the first display and then called every 5 s;
- * it throws when the broker does not respond.
+ * A page is { title, root, refresh(signal)?, isRead?(), stop()? }. `refresh` is awaited before the first display and then called
+ * every 5 s; it throws when the broker does not respond. A page with `isRead` reads nothing again once that is true.
  */
 async function show() {
-  const [name = "overview", ...names] = location.hash.replace(/^#\//, "").split("?")[0].split("/").filter(Boolean).map(decodeURIComponent);
+  const [name = "overview", ...names] = location.hash.replace(/^#\//, "").split("?")[0].split("/").filter(Boolean).map(decoded);
   const found = PAGES.find(([key]) => key === name) ?? PAGES[0];
   current?.controller.abort();
   current?.page?.stop?.();
@@ -65,22 +68,43 @@ async function show() {
   }
 }
 
+/** Returns a part of an address; one that is not encoded rightly stays as it is. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 async function refresh(shown, problem) {
   if (!document.hidden) {
+    const late = setTimeout(() => isNotCurrent("not current"), LATE_MS);
     try {
+      const wasRead = shown.page.isRead?.();
       await shown.page.refresh?.(shown.controller.signal);
       if (shown !== current) return;
+      shown.page.root.hidden = false;
       fill(problem);
-      live.textContent = new Date().toLocaleTimeString("en-GB");
-      live.className = "";
+      if (!wasRead) {
+        live.textContent = `${shown.page.isRead?.() ? "read at " : ""}${clock()}`;
+        live.className = "";
+      }
     } catch (error) {
       if (shown !== current || error.name === "AbortError") return;
       fill(problem, notice(error.message, "bad"));
-      live.textContent = "not current";
-      live.className = "late";
+      shown.page.root.hidden = shown.page.root.querySelector(".skeleton") !== null; // nothing was read yet
+      isNotCurrent("not current");
+    } finally {
+      clearTimeout(late);
     }
   }
   shown.timer = setTimeout(() => refresh(shown, problem), REFRESH_MS);
+}
+
+function isNotCurrent(text) {
+  live.textContent = text;
+  live.className = "late";
 }
 
 function navigation(name) {
@@ -112,6 +136,7 @@ if (stored) document.documentElement.dataset.theme = stored;
 dark.addEventListener("change", showTheme);
 showTheme();
 addEventListener("hashchange", () => {
+  closeDialogs();
   show();
   main.focus({ preventScroll: true });
   scrollTo(0, 0);

@@ -3,7 +3,7 @@
 import { getJson } from "./api.js";
 import { configTab } from "./configs.js";
 import { fill, h, notice, tag } from "./dom.js";
-import { duration, milliseconds, time } from "./format.js";
+import { duration, milliseconds, time, zone } from "./format.js";
 import { brokersOf } from "./overview.js";
 import { table } from "./table.js";
 
@@ -14,6 +14,7 @@ export function brokersPage([id]) {
       title: `Broker ${id}`,
       root: h("div", null, h("div", { class: "head" }, h("div", { class: "crumbs" }, h("a", { href: "#/brokers" }, "Brokers")), h("h1", null, `Configuration of broker ${id}`)), content.root),
       refresh: content.refresh,
+      isRead: content.isRead,
     };
   }
   const list = h("section", { class: "card skeleton" });
@@ -52,7 +53,7 @@ function purgatories(served) {
 function events(served) {
   return h("section", { class: "card" }, h("h2", null, "Recent events of the controller"),
     served.is_controller
-      ? table("", [{ title: "Time", of: (row) => h("span", { class: "small" }, time(row.time_ms)) }, { title: "Event", of: (row) => row.kind }, { title: "Took", number: true, of: (row) => duration(row.duration_ms) }, { title: "Result", of: (row) => (row.error ? tag(row.error, "bad") : tag("ok", "good")) }],
+      ? table("", [{ title: `Time, ${zone()}`, of: (row) => h("span", { class: "small" }, time(row.time_ms)) }, { title: "Event", of: (row) => row.kind }, { title: "Took", number: true, of: (row) => duration(row.duration_ms) }, { title: "Result", of: (row) => (row.error ? tag(row.error, "bad") : tag("ok", "good")) }],
           served.controller_events.slice(0, 20), { none: ["No events yet", "Events appear when topics, brokers or replicas change."] })
       : h("p", { class: "muted" }, "This broker is not the controller. Open the console of the controller to see its events."));
 }

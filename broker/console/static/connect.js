@@ -1,11 +1,13 @@
 // Connectors of Kafka Connect: the list, and one connector with its tasks, errors, offsets, and changes if the broker allows them.
 
+import { fromAddress, link, toAddress } from "./address.js";
 import { getJson, mayWrite, path, sendJson } from "./api.js";
 import { dialog, field, fill, h, notice, searchInput, stat, tag, toast } from "./dom.js";
 import { count } from "./format.js";
 import { pager, table } from "./table.js";
 
 const LIMIT = 50;
+const DEFAULTS = { search: "", offset: 0 };
 const STATES = { RUNNING: "good", FAILED: "bad", STOPPED: "", DESTROYED: "" };
 const PAUSE = ["pause", "Pause", "The tasks stay assigned and stop copying records."];
 const RESUME = ["resume", "Resume", "The connector and its tasks go on where they ended."];
@@ -19,13 +21,14 @@ const RESTART_FAILED = ["restart-failed", "Restart failed", "The connector and i
 const CHANGES = { PAUSED: [RESUME, STOP], STOPPED: [RESUME] };
 
 export function connectorsPage() {
-  const query = { search: "", offset: 0 };
+  const query = fromAddress(DEFAULTS);
   const list = h("div", { class: "card skeleton" });
   const facts = h("div", null);
-  const search = searchInput(change);
+  const search = searchInput(query.search, change);
 
   function change(parts) {
     Object.assign(query, parts);
+    toAddress(query, DEFAULTS);
     draw().catch((error) => fill(facts, notice(error.message, "bad")));
   }
 
@@ -37,14 +40,14 @@ export function connectorsPage() {
     fill(facts, missing(page), h("div", { class: "stats" }, stat("failed connectors", count(page.failed_connectors), page.failed_connectors ? "bad" : "good"),
       stat("failed tasks", count(page.failed_tasks), page.failed_tasks ? "bad" : "good")));
     fill(list, table(`${count(page.total)} connectors, as ${page.worker} reports them. Those with failures come first.`, [
-      { title: "Connector", of: (row) => h("a", { href: address(row.name) }, row.name) },
+      { title: "Connector", of: (row) => h("a", { href: link`connect/${row.name}` }, row.name) },
       { title: "Type", of: (row) => tag(row.type) },
       { title: "Class", of: (row) => h("span", { title: row.connector_class }, row.connector_class.split(".").at(-1) || "–") },
       { title: "State", of: (row) => stateTag(row.state) },
       { title: "Worker", of: (row) => h("span", { class: "small" }, row.worker || "–") },
       { title: "Tasks", of: (row) => taskTags(row.tasks) },
       { title: "Last error", of: (row) => h("div", { class: "cut" }, row.problem) },
-    ], page.connectors, { onRow: (row) => (location.hash = address(row.name)), none: ["No connectors", "Create one with a POST request to /connectors of a worker."] }),
+    ], page.connectors, { onRow: (row) => (location.hash = link`connect/${row.name}`), none: ["No connectors", "Create one with a POST request to /connectors of a worker."] }),
     page.total > LIMIT ? pager(query.offset, LIMIT, page.total, (offset) => change({ offset })) : null);
   }
 
@@ -148,10 +151,6 @@ function confirmed(name, [action, title, effect], done) {
 
 function missing(page) {
   return page.unavailable.map((each) => notice(`Worker ${each.worker} did not respond: ${each.reason}.`));
-}
-
-function address(name) {
-  return `#/connect/${encodeURIComponent(name)}`;
 }
 
 const hasFailed = (each) => each.state === "FAILED";

@@ -26,8 +26,23 @@ function built(element, props, children) {
 function append(element, children) {
   for (const child of children.flat(3)) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    if (child instanceof Node) element.append(child);
+    else element.append(...visible(String(child)));
   }
+}
+
+/** Characters that are not seen, or change the order of others: controls, formats, and the marks of directions. */
+const UNSEEN = /([\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff])/;
+
+/** Returns a text as nodes, in which a character that is not seen has its number instead. */
+function visible(text) {
+  return text.split(UNSEEN).filter(Boolean).map((part) => {
+    if (!UNSEEN.test(part)) return part;
+    const mark = document.createElement("span");
+    mark.className = "unseen";
+    mark.textContent = `U+${part.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+    return mark;
+  });
 }
 
 /** Replaces the children of an element, and keeps the focus on the element with the same key. */
@@ -79,10 +94,10 @@ export function field(label, control, className = "") {
   return h("label", { class: className }, label, control);
 }
 
-/** Returns an input; `change` gets its text as `search`, and offset 0, when nothing was typed for a while. `props` are further attributes. */
-export function searchInput(change, props) {
+/** Returns an input with a text; `change` gets the new one as `search`, and offset 0, when nothing was typed for a while. `props` are further attributes. */
+export function searchInput(text, change, props) {
   let waiting = 0;
-  const input = h("input", { id: "search", type: "search", placeholder: "Part of a name", autocomplete: "off", ...props, input: () => {
+  const input = h("input", { id: "search", type: "search", placeholder: "Part of a name", autocomplete: "off", value: text, ...props, input: () => {
     clearTimeout(waiting);
     waiting = setTimeout(() => change({ search: input.value, offset: 0 }), 200);
   } });
@@ -91,6 +106,18 @@ export function searchInput(change, props) {
 
 export function select(id, options, value) {
   return h("select", { id, name: id }, options.map(([key, text]) => h("option", { value: key, selected: key === value }, text)));
+}
+
+/** A button that copies a text to the clipboard. Without a secure connection browsers have none, and there is no button. */
+export function copyButton(what, text) {
+  if (!navigator.clipboard) return null;
+  return h("button", { type: "button", class: "quiet copy", "data-key": `copy-${what}`, "aria-label": `Copy ${what}`, title: `Copy ${what}`, click: async () => {
+    await navigator.clipboard.writeText(text).then(() => toast(`Copied ${what}.`), () => toast(`The browser does not let the page copy ${what}.`));
+  } }, "⧉");
+}
+
+export function closeDialogs() {
+  for (const each of document.querySelectorAll("dialog[open]")) each.close();
 }
 
 /** Shows a dialog with a title; returns it. It closes by Escape, and gives the focus back. */

@@ -45,6 +45,18 @@ export function time(ms) {
   return `${moment.getFullYear()}-${pad(moment.getMonth() + 1)}-${pad(moment.getDate())} ${pad(moment.getHours())}:${pad(moment.getMinutes())}:${pad(moment.getSeconds())}.${pad(moment.getMilliseconds(), 3)}`;
 }
 
+/** The offset of local times, as in UTC+02:00, at a moment or now. */
+export function zone(ms = Date.now()) {
+  const minutes = -new Date(Number(ms)).getTimezoneOffset();
+  const pad = (number) => String(number).padStart(2, "0");
+  return `UTC${minutes < 0 ? "−" : "+"}${pad(Math.floor(Math.abs(minutes) / 60))}:${pad(Math.abs(minutes) % 60)}`;
+}
+
+/** A time with the offset of its time zone. */
+export function timeWithZone(ms) {
+  return Number(ms) !== -1 && isDate(ms) ? `${time(ms)} ${zone(ms)}` : time(ms);
+}
+
 /** A time for other programs: ISO 8601, or the number itself if it is no date. */
 export function isoTime(ms) {
   return Number(ms) !== -1 && isDate(ms) ? new Date(Number(ms)).toISOString() : String(ms);
@@ -62,6 +74,16 @@ export function duration(ms) {
   if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
   if (ms < 172_800_000) return `${(ms / 3_600_000).toFixed(1)} h`;
   return `${Math.round(ms / 86_400_000)} d`;
+}
+
+const LARGEST = ["9223372036854775807", "2147483647"];
+
+/** What the value of a setting means to people: a duration, a size, or that it is the largest one. Empty: as it is. */
+export function meaning(name, value) {
+  if (LARGEST.includes(value)) return "largest possible";
+  if (!/^\d+$/.test(value ?? "") || Number(value) < 1000) return "";
+  if (name.endsWith(".ms")) return duration(Number(value));
+  return name.endsWith(".bytes") ? bytes(Number(value)) : "";
 }
 
 export function milliseconds(value) {

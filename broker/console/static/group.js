@@ -1,13 +1,15 @@
 // One group: members, assignment, lag per partition with its last hour, and its offsets when the broker allows changes.
 
+import { fromAddress, link, toAddress } from "./address.js";
 import { getJson, mayWrite, path, readLines, sendJson } from "./api.js";
 import { spark } from "./chart.js";
 import { dialog, field, fill, h, notice, select, stat, tag, toast } from "./dom.js";
 import { clock, count, duration, rate } from "./format.js";
-import { stateTag } from "./groups.js";
+import { stateTag, statusTag } from "./groups.js";
 import { csv, pager, save, table } from "./table.js";
 
 const LIMIT = 100;
+const DEFAULTS = { sort: "name", offset: 0 };
 const ASSIGNED_MAX = 20;
 /** Topics that a dialog shows one by one. */
 const TOPICS_MAX = 50;
@@ -19,7 +21,7 @@ export function groupPage([name]) {
   const actions = h("div", { class: "end" });
   const rows = h("div", null);
   const unread = new Unread(() => shown, () => showRows());
-  const query = { sort: "name", offset: 0 };
+  const query = fromAddress(DEFAULTS);
   let shown = null;
   fill(partitions, h("h2", null, "Partitions"), unread.root, rows);
 
@@ -31,6 +33,7 @@ export function groupPage([name]) {
 
   function change(parts) {
     Object.assign(query, parts);
+    toAddress(query, DEFAULTS);
     draw().catch((error) => fill(rows, notice(error.message, "bad")));
   }
 
@@ -147,15 +150,13 @@ function memberTable(rows) {
 
 function assignment(topics) {
   const more = topics.length - ASSIGNED_MAX;
-  return [...topics.slice(0, ASSIGNED_MAX).map((each) => h("div", null, `${each.topic}: ${each.partitions.join(", ")}`)),
+  return [...topics.slice(0, ASSIGNED_MAX).map((each) => h("div", null, h("a", { href: link`topics/${each.topic}` }, each.topic), `: ${each.partitions.join(", ")}`)),
     more > 0 ? h("div", { class: "muted" }, `and ${count(more)} topics`) : null];
 }
 
-const STATUS = { OK: "good", WARN: "warn", STOP: "bad" };
-
 function partitionTable(group, unread, sorted) {
-  return table(`${count(group.partition_count)} partitions. Lag in offsets; lag in time is the age of the first unread record. STOP: unread records and no member.`, [
-    { title: "Topic", sort: "name", of: (row) => h("a", { href: `#/topics/${encodeURIComponent(row.topic)}` }, row.topic) },
+  return table(`${count(group.partition_count)} partitions. Lag in offsets; lag in time is the age of the first unread record. STOP: unread records and no member. STALL: a member that reads nothing for ten minutes. WARN: a lag that grows in each of them.`, [
+    { title: "Topic", sort: "name", of: (row) => h("a", { href: link`topics/${row.topic}` }, row.topic) },
     { title: "Partition", number: true, of: (row) => row.partition },
     { title: "Committed", number: true, of: (row) => (row.committed === "" ? "–" : count(BigInt(row.committed))) },
     { title: "End", number: true, of: (row) => (row.end === null ? "–" : count(BigInt(row.end))) },
@@ -164,7 +165,7 @@ function partitionTable(group, unread, sorted) {
     { title: "In time", number: true, of: (row) => (row.lag_ms === null ? "–" : duration(row.lag_ms)) },
     { title: "Lag, last hour", of: (row) => hour(`Lag of ${row.topic}-${row.partition} over the last hour`, row.lags) },
     { title: "Read, last hour", of: (row) => hour(`Offsets per second of ${row.topic}-${row.partition} over the last hour`, row.rates, rate) },
-    { title: "Status", of: (row) => tag(row.status, STATUS[row.status]) },
+    { title: "Status", of: (row) => statusTag(row.status) },
   ], group.partitions, { sorted, none: ["No committed offsets", "The group has not committed anything."] });
 }
 

@@ -1,37 +1,55 @@
 // The list of groups.
 
+import { fromAddress, link, toAddress } from "./address.js";
 import { getJson } from "./api.js";
 import { field, fill, h, notice, searchInput, tag } from "./dom.js";
 import { count } from "./format.js";
 import { pager, table } from "./table.js";
 
 const LIMIT = 50;
+const DEFAULTS = { search: "", sort: "group", order: "ascending", offset: 0 };
+/** Columns whose greatest values come first when they are chosen. */
+const DESCENDING = ["members", "topics", "lag", "status"];
+const STATUS = { OK: "good", WARN: "warn", STALL: "bad", STOP: "bad" };
 
 export function groupsPage() {
-  const query = { search: "", offset: 0 };
+  const query = fromAddress(DEFAULTS);
   const list = h("div", { class: "card skeleton" });
   const problems = h("div", null);
-  const search = searchInput(change);
+  const search = searchInput(query.search, change);
 
   function change(parts) {
     Object.assign(query, parts);
+    toAddress(query, DEFAULTS);
     draw().catch((error) => fill(problems, notice(error.message, "bad")));
   }
 
+  const sorted = {
+    get key() { return query.sort; },
+    get order() { return query.order; },
+    by(key) {
+      const isDescending = query.sort === key ? query.order === "ascending" : DESCENDING.includes(key);
+      change({ sort: key, order: isDescending ? "descending" : "ascending", offset: 0 });
+    },
+  };
+
   async function draw(signal) {
+    const asked = JSON.stringify(query);
     const page = await getJson("/groups", { ...query, limit: LIMIT }, signal);
+    if (asked !== JSON.stringify(query)) return;
     list.className = "card";
     fill(problems, page.unavailable.map((each) => notice(`Broker ${each.broker} did not respond: ${each.reason}. The groups that it coordinates are missing.`)));
     fill(list,
       table(`${count(page.total)} groups`, [
-        { title: "Group", of: (row) => h("a", { href: `#/groups/${encodeURIComponent(row.group)}` }, row.group) },
-        { title: "State", of: (row) => stateTag(row.state) },
-        { title: "Protocol", of: (row) => row.protocol_type || "–" },
-        { title: "Coordinator", number: true, of: (row) => row.coordinator },
-        { title: "Members", number: true, of: (row) => count(row.members) },
-        { title: "Topics", number: true, of: (row) => count(row.topics) },
-        { title: "Lag", number: true, of: (row) => count(row.lag) },
-      ], page.groups, { onRow: (row) => (location.hash = `#/groups/${encodeURIComponent(row.group)}`), none: ["No groups", "Groups appear when a consumer joins one or commits offsets."] }),
+        { title: "Group", sort: "group", className: "name", of: (row) => h("a", { href: link`groups/${row.group}` }, row.group) },
+        { title: "Status", sort: "status", of: (row) => statusTag(row.status) },
+        { title: "Lag", sort: "lag", number: true, of: (row) => count(row.lag) },
+        { title: "State", sort: "state", of: (row) => stateTag(row.state) },
+        { title: "Protocol", sort: "protocol_type", of: (row) => row.protocol_type || "–" },
+        { title: "Coordinator", sort: "coordinator", number: true, of: (row) => row.coordinator },
+        { title: "Members", sort: "members", number: true, of: (row) => count(row.members) },
+        { title: "Topics", sort: "topics", number: true, of: (row) => count(row.topics) },
+      ], page.groups, { sorted, onRow: (row) => (location.hash = link`groups/${row.group}`), none: query.search ? ["No group matches", "Search for another part of the name."] : ["No groups", "Groups appear when a consumer joins one or commits offsets."] }),
       page.total > LIMIT ? pager(query.offset, LIMIT, page.total, (offset) => change({ offset })) : null);
   }
 
@@ -44,4 +62,8 @@ export function groupsPage() {
 
 export function stateTag(state) {
   return tag(state, { Stable: "good", Empty: "", Dead: "bad" }[state] ?? "warn");
+}
+
+export function statusTag(status) {
+  return status === "NONE" ? h("span", { class: "muted" }, "no commits") : tag(status, STATUS[status]);
 }

@@ -1,7 +1,7 @@
 // How partitions are spread, those that are not as they should be, and moves in progress.
 
+import { link } from "./address.js";
 import { getJson } from "./api.js";
-import { bar } from "./chart.js";
 import { fill, h, notice } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { table } from "./table.js";
@@ -16,7 +16,7 @@ export function partitionsPage() {
     root: h("div", null, h("div", { class: "head" }, h("h1", null, "Partitions")), shares, moves, bad),
     async refresh(signal) {
       const found = await getJson("/partitions", {}, signal);
-      const most = Math.max(1, ...found.shares.map((row) => row.replicas));
+      const all = Math.max(1, found.shares.reduce((sum, row) => sum + row.replicas, 0));
       shares.className = "card";
       fill(shares, h("h2", null, "By broker"), table("Skew is the difference to the mean.", [
         { title: "Broker", of: (row) => row.broker },
@@ -24,17 +24,17 @@ export function partitionsPage() {
         { title: "Leader skew", number: true, of: (row) => signed(row.leader_skew_percent) },
         { title: "Replicas", number: true, of: (row) => count(row.replicas) },
         { title: "Replica skew", number: true, of: (row) => signed(row.replica_skew_percent) },
-        { title: "Share", of: (row) => bar((0.8 * row.replicas) / most, `${row.replicas} replicas`) },
+        { title: "Share", of: (row) => [h("progress", { max: 1, value: row.replicas / all, "aria-label": `Share of broker ${row.broker}` }), h("div", { class: "small muted" }, `${Math.round((100 * row.replicas) / all)} % of the replicas`)] },
       ], found.shares));
       fill(moves, h("h2", null, "Reassignments"), notice(found.reassignments_problem), table("", [
-        { title: "Partition", of: (row) => `${row.topic}-${row.partition}` },
+        { title: "Partition", of: (row) => [h("a", { href: link`topics/${row.topic}/partitions` }, row.topic), `-${row.partition}`] },
         { title: "Replicas", of: (row) => row.replicas.join(", ") },
         { title: "Adding", of: (row) => row.adding.join(", ") || "–" },
         { title: "Removing", of: (row) => row.removing.join(", ") || "–" },
         { title: "Progress", of: progress },
       ], found.reassignments, { none: ["No partition moves", "Moves appear here while kafka-reassign-partitions runs."] }));
       fill(bad, h("h2", null, `Not as they should be: ${count(found.bad_count)}`), table("", [
-        { title: "Partition", of: (row) => [h("a", { href: `#/topics/${encodeURIComponent(row.topic)}/partitions` }, row.topic), `-${row.partition}`] },
+        { title: "Partition", of: (row) => [h("a", { href: link`topics/${row.topic}/partitions` }, row.topic), `-${row.partition}`] },
         { title: "State", of: (row) => stateTag(row.state) },
         { title: "Leader", of: (row) => (row.leader < 0 ? "none" : row.leader) },
         { title: "Replicas", of: (row) => row.replicas.join(", ") },

@@ -42,6 +42,7 @@ export function produceTab(name) {
 
   return {
     root,
+    isRead: () => isShown,
     async refresh() {
       if (isShown) return;
       const isEnabled = await mayWrite();

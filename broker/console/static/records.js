@@ -1,48 +1,79 @@
-// The newest records of a topic over all its partitions, one page at a time.
+// The records of a topic over all its partitions, one page at a time, the newest or the oldest first.
 
-import { getJson, mayWrite, path, readLines } from "./api.js";
-import { dialog, field, fill, h, notice, select, toast } from "./dom.js";
-import { bytes, count, isoTime, time } from "./format.js";
-import { resend } from "./produce.js";
+import { fromAddress, link, toAddress } from "./address.js";
+import { getJson, path, readLines } from "./api.js";
+import { field, fill, h, notice, select, toast } from "./dom.js";
+import { count, isoTime, time, zone } from "./format.js";
+import { openRecord } from "./record.js";
 import { csv, save, table } from "./table.js";
 
+const DEFAULTS = { start: "newest", time: "", offset: "", partition: "", limit: "100", isolation: "read_uncommitted", form: "auto", cursor: "" };
+/** A cursor names every partition; a longer one is left out of the address. */
+const CURSOR_MAX = 1000;
+const STARTS = [["newest", "newest"], ["until", "newest up to a time"], ["oldest", "oldest"], ["since", "from a time on"], ["offset", "from an offset on"]];
+
 export function recordsTab(name) {
+  const query = fromAddress(DEFAULTS);
   const list = h("div", { class: "card skeleton" });
-  const cursors = [""];
+  const cursors = query.cursor ? ["", query.cursor] : [""];
   let page = { records: [], cursor: null };
-  let isLoaded = false;
-  const again = () => load("").catch((error) => fill(list, notice(error.message, "bad")));
-  const partition = h("input", { id: "partition", type: "number", min: 0, placeholder: "all", change: again });
-  const limit = select("limit", [["25", "25"], ["100", "100"], ["500", "500"]], "100");
-  const isolation = select("isolation", [["read_uncommitted", "all"], ["read_committed", "committed only"]], "read_uncommitted");
-  const form = select("form", [["auto", "text, JSON, schema"], ["hex", "hexadecimal"]], "auto");
-  const until = h("input", { id: "until", type: "datetime-local", step: 1, change: again });
-  for (const each of [limit, isolation, form]) each.addEventListener("change", again);
+  let isRead = false;
+  const start = select("start", STARTS, query.start);
+  const moment = h("input", { id: "time", type: "datetime-local", step: 1, value: query.time });
+  const offset = h("input", { id: "offset", type: "number", min: 0, value: query.offset });
+  const partition = h("input", { id: "partition", type: "number", min: 0, placeholder: "all", value: query.partition });
+  const limit = select("limit", [["25", "25"], ["100", "100"], ["500", "500"]], query.limit);
+  const isolation = select("isolation", [["read_uncommitted", "all"], ["read_committed", "committed only"]], query.isolation);
+  const form = select("form", [["auto", "text, JSON, schema"], ["hex", "hexadecimal"]], query.form);
+  const momentField = field("Time", moment);
+  const offsetField = field("Offset", offset);
+  const controls = { start, time: moment, offset, partition, limit, isolation, form };
+  for (const each of Object.values(controls)) each.addEventListener("change", again);
+  showFields();
+
+  function showFields() {
+    momentField.hidden = !["until", "since"].includes(start.value);
+    offsetField.hidden = start.value !== "offset";
+  }
+
+  function again() {
+    showFields();
+    for (const [key, control] of Object.entries(controls)) query[key] = control.value;
+    cursors.length = 1;
+    show("");
+  }
+
+  function show(cursor) {
+    load(cursor).catch((error) => fill(list, notice(error.message, "bad")));
+  }
 
   async function load(cursor, signal) {
-    const query = {
-      limit: limit.value, partition: partition.value, cursor, isolation: isolation.value, form: form.value,
-      until: until.value ? new Date(until.value).getTime() : "",
-    };
-    page = await getJson(path`/topics/${name}/records`, query, signal);
-    if (cursor === "") cursors.length = 1;
-    isLoaded = true;
+    query.cursor = cursor.length > CURSOR_MAX ? "" : cursor;
+    toAddress(query, DEFAULTS);
+    const at = query.time ? new Date(query.time).getTime() : "";
+    page = await getJson(path`/topics/${name}/records`, {
+      limit: query.limit, partition: query.partition, cursor, isolation: query.isolation, form: query.form,
+      order: ["newest", "until"].includes(query.start) ? "newest" : "oldest",
+      until: query.start === "until" ? at : "", since: query.start === "since" ? at : "", from_offset: query.start === "offset" ? query.offset : "",
+    }, signal);
+    isRead = true;
     draw();
   }
 
   function draw() {
+    const first = ["newest", "until"].includes(query.start) ? "Newest records first" : "Oldest records first";
     list.className = "card";
     fill(
       list,
       page.problems.map((each) => notice(each)),
-      page.is_complete ? null : notice("Older records may be missing: the page reached its limit of 32 MiB.", "info"),
-      recordTable(name, page.records, cursors.length > 1 ? "Older records" : "Newest records first"),
+      page.is_complete ? null : notice("Records may be missing: the page reached its limit of 32 MiB or 10 s.", "info"),
+      recordTable(name, page.records, cursors.length > 1 ? `${first}, further page` : first),
       h(
         "div",
         { class: "pager" },
-        h("button", { type: "button", id: "newest", disabled: cursors.length === 1, click: again }, "Newest"),
-        h("button", { type: "button", id: "newer", disabled: cursors.length === 1, click: () => { cursors.pop(); load(cursors.at(-1)).catch((error) => toast(error.message)); } }, "Newer"),
-        h("button", { type: "button", id: "older", disabled: page.cursor === null, click: () => { cursors.push(page.cursor); load(page.cursor).catch((error) => toast(error.message)); } }, "Older"),
+        h("button", { type: "button", id: "first", disabled: cursors.length === 1, click: again }, "First page"),
+        h("button", { type: "button", id: "before", disabled: cursors.length === 1, click: () => { cursors.pop(); show(cursors.at(-1)); } }, "Previous"),
+        h("button", { type: "button", id: "after", disabled: page.cursor === null, click: () => { cursors.push(page.cursor); show(page.cursor); } }, "Next"),
       ),
     );
   }
@@ -51,12 +82,13 @@ export function recordsTab(name) {
     root: h(
       "div",
       null,
-      h("div", { class: "form" }, field("Partition", partition), field("Records per page", limit), field("Transactions", isolation), field("Values as", form), field("Up to", until),
+      h("div", { class: "form" }, field("Start", start), momentField, offsetField, field("Partition", partition), field("Records per page", limit), field("Transactions", isolation), field("Values as", form),
         h("button", { type: "button", id: "reload", click: again }, "Reload")),
       h("div", { class: "form" }, h("div", { id: "count" }, countBox(name)), exportButtons(name, () => page.records)),
       list,
     ),
-    refresh: (signal) => (isLoaded ? undefined : load("", signal)),
+    isRead: () => isRead,
+    refresh: (signal) => (isRead ? undefined : load(query.cursor, signal)),
   };
 }
 
@@ -97,57 +129,23 @@ function recordsAsCsv(rows) {
 }
 
 export function recordTable(name, rows, caption, none = ["No records", "Nothing was produced here yet, or everything was deleted."]) {
+  const open = (row) => openRecord(name, row.partition, row.offset);
   return table(
     caption,
     [
-      { title: "Time", of: (row) => h("span", { class: "small" }, time(row.timestamp_ms)) },
+      { title: `Time, ${zone()}`, of: (row) => h("span", { class: "small" }, time(row.timestamp_ms)) },
       { title: "Partition", number: true, of: (row) => row.partition },
-      { title: "Offset", number: true, of: (row) => h("button", { type: "button", class: "quiet", "data-key": `${row.partition}-${row.offset}`, click: () => openRecord(name, row) }, row.offset) },
+      { title: "Offset", number: true, of: (row) => h("a", { href: link`topics/${name}/records/${row.partition}/${row.offset}`, "data-key": `${row.partition}-${row.offset}`, click: (event) => { if (!event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); open(row); } } }, row.offset) },
       { title: "Key", className: "value", of: (row) => shownValue(row.key) },
       { title: "Value", className: "value", of: (row) => shownValue(row.value) },
       { title: "Headers", className: "value", of: (row) => h("div", { class: "cut" }, row.headers.map((each) => `${each.key}: ${each.value.text}`).join("\n")) },
     ],
     rows,
-    { onRow: (row) => openRecord(name, row), none },
+    { onRow: open, none },
   );
 }
 
 function shownValue(value) {
-  return h("div", { class: `cut form-${value.form}` }, value.form === "null" ? "null" : value.text + (value.is_truncated ? " …" : ""));
-}
-
-export async function openRecord(name, row) {
-  const content = h("div", null, h("div", { class: "skeleton" }));
-  dialog(`Record ${row.partition}-${row.offset}`, content);
-  async function load(form) {
-    try {
-      const [{ record }, isWritable] = await Promise.all([getJson(path`/topics/${name}/partitions/${row.partition}/records/${row.offset}`, { form }), mayWrite()]);
-      fill(content, ...whole(name, record, form, load, isWritable));
-    } catch (error) {
-      fill(content, notice(error.message, "bad"));
-    }
-  }
-  await load("auto");
-}
-
-function whole(name, record, form, load, isWritable) {
-  const block = (title, value) => [
-    h("h2", null, `${title} `, h("span", { class: "muted small" }, value.form === "null" ? "null" : `${value.form}, ${bytes(value.size)}${value.is_truncated ? ", cut at 1 MiB" : ""}`)),
-    value.form === "null" ? null : h("pre", { class: "whole", tabindex: 0 }, value.text),
-  ];
-  return [
-    h("div", { class: "form" },
-      h("button", { type: "button", class: form === "auto" ? "on" : "", "data-key": "auto", click: () => load("auto") }, "Text, JSON, schema"),
-      h("button", { type: "button", class: form === "hex" ? "on" : "", "data-key": "hex", click: () => load("hex") }, "Hexadecimal"),
-      isWritable ? resend(name, record) : null),
-    h("dl", { class: "facts" },
-      h("dt", null, "Time"), h("dd", null, `${time(record.timestamp_ms)} (${record.timestamp_type})`),
-      h("dt", null, "Position"), h("dd", null, `partition ${record.partition}, offset ${record.offset}`),
-      h("dt", null, "Batch"), h("dd", null, `codec ${record.codec}${record.producer_id === "-1" ? "" : `, producer id ${record.producer_id}`}${record.is_transactional ? ", transactional" : ""}`)),
-    ...block("Key", record.key),
-    ...block("Value", record.value),
-    record.headers.length
-      ? [h("h2", null, `Headers (${record.header_count})`), table("", [{ title: "Name", of: (each) => each.key }, { title: "Value", className: "value", of: (each) => each.value.text }], record.headers)]
-      : null,
-  ];
+  if (value.form === "null" || value.size === 0) return h("div", { class: "form-null" }, value.form === "null" ? "null" : "empty");
+  return h("div", { class: `cut form-${value.form}`, title: value.problem ? `${value.schema}: ${value.problem}` : value.schema }, value.text + (value.is_truncated ? " …" : ""));
 }

@@ -1,5 +1,6 @@
 // Follows a topic. No record is left out; when the page cannot keep up it says how far it is behind.
 
+import { fromAddress, toAddress } from "./address.js";
 import { path, readLines } from "./api.js";
 import { field, fill, h, notice, select } from "./dom.js";
 import { count } from "./format.js";
@@ -7,14 +8,17 @@ import { exportButtons, recordTable } from "./records.js";
 
 const ROWS_MAX = 500;
 
+const DEFAULTS = { filter: "", partition: "", isolation: "read_uncommitted" };
+
 export function tailTab(name) {
+  const query = fromAddress(DEFAULTS);
   const rows = [];
   let controller = null;
   let received = 0;
   let drawn = false;
-  const filter = h("input", { id: "filter", type: "text", spellcheck: "false", autocomplete: "off", maxlength: 1000, placeholder: "all records" });
-  const partition = h("input", { id: "partition", type: "number", min: 0, placeholder: "all" });
-  const isolation = select("isolation", [["read_uncommitted", "all"], ["read_committed", "committed only"]], "read_uncommitted");
+  const filter = h("input", { id: "filter", type: "text", spellcheck: "false", autocomplete: "off", maxlength: 1000, placeholder: "all records", value: query.filter });
+  const partition = h("input", { id: "partition", type: "number", min: 0, placeholder: "all", value: query.partition });
+  const isolation = select("isolation", [["read_uncommitted", "all"], ["read_committed", "committed only"]], query.isolation);
   const run = h("button", { type: "submit", class: "primary", id: "follow" }, "Follow");
   const state = h("p", { class: "muted small", id: "tail-state", role: "status" }, "Shows the records that arrive from now on.");
   const problems = h("div", null);
@@ -24,11 +28,13 @@ export function tailTab(name) {
     event.preventDefault();
     if (controller) return controller.abort();
     const own = (controller = new AbortController());
+    for (const [key, control] of Object.entries({ filter, partition, isolation })) query[key] = control.value;
+    toAddress(query, DEFAULTS);
     rows.length = received = 0;
     fill(problems);
     run.textContent = "Stop";
     try {
-      await readLines(path`/topics/${name}/tail`, { filter: filter.value, partition: partition.value, isolation: isolation.value }, (line) => {
+      await readLines(path`/topics/${name}/tail`, query, (line) => {
         if (line.records) {
           received += line.records.length;
           rows.unshift(...line.records.toReversed());
@@ -70,6 +76,7 @@ export function tailTab(name) {
     root: h("div", null,
       h("form", { class: "form", submit: start }, field("Filter", filter, "wide"), field("Partition", partition), field("Transactions", isolation), run, exportButtons(name, () => rows)),
       state, problems, list),
+    isRead: () => true, // by its own connection
     stop: () => controller?.abort(),
   };
 }

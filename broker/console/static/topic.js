@@ -1,10 +1,12 @@
 // One topic: records, partitions, search, live tail, configuration and producing, each a tab.
 
+import { link } from "./address.js";
 import { getJson, path } from "./api.js";
 import { configTab } from "./configs.js";
 import { fill, h, notice, tag } from "./dom.js";
 import { bytes, count, span } from "./format.js";
 import { produceTab } from "./produce.js";
+import { recordPage } from "./record.js";
 import { recordsTab } from "./records.js";
 import { searchTab } from "./search.js";
 import { pager, table } from "./table.js";
@@ -22,9 +24,9 @@ const TABS = [
   ["produce", "Produce", produceTab],
 ];
 
-export function topicPage([name, tab = "records"]) {
+export function topicPage([name, tab = "records", ...rest]) {
+  if (tab === "records" && rest.length === 2) return recordPage([name, tab, ...rest]);
   const found = TABS.find(([key]) => key === tab) ?? TABS[0];
-  const base = `#/topics/${encodeURIComponent(name)}`;
   const content = found[2](name);
   return {
     title: name,
@@ -32,10 +34,11 @@ export function topicPage([name, tab = "records"]) {
       "div",
       null,
       h("div", { class: "head" }, h("div", { class: "crumbs" }, h("a", { href: "#/topics" }, "Topics")), h("h1", null, name)),
-      h("div", { class: "tabs", role: "navigation", "aria-label": "Views of the topic" }, TABS.map(([key, title]) => h("a", { href: `${base}/${key}`, "aria-current": key === found[0] ? "page" : null }, title))),
+      h("div", { class: "tabs", role: "navigation", "aria-label": "Views of the topic" }, TABS.map(([key, title]) => h("a", { href: link`topics/${name}/${key}`, "aria-current": key === found[0] ? "page" : null }, title))),
       content.root,
     ),
     refresh: content.refresh,
+    isRead: content.isRead,
     stop: content.stop,
   };
 }

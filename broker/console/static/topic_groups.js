@@ -1,5 +1,6 @@
 // The groups that read a topic.
 
+import { link } from "./address.js";
 import { getJson, path } from "./api.js";
 import { chart } from "./chart.js";
 import { fill, h } from "./dom.js";
@@ -17,7 +18,7 @@ export function topicGroupsTab(name) {
       const [found, rates] = await Promise.all([getJson(path`/topics/${name}/groups`, {}, signal), getJson("/rates", { topic: name }, signal)]);
       list.className = "card";
       fill(list, table("Groups with committed offsets of this topic", [
-        { title: "Group", of: (row) => h("a", { href: `#/groups/${encodeURIComponent(row.group)}` }, row.group) },
+        { title: "Group", of: (row) => h("a", { href: link`groups/${row.group}` }, row.group) },
         { title: "Lag", number: true, of: (row) => count(row.lag) },
       ], found.groups, { none: ["No group reads this topic", "Groups appear when they commit an offset."] }));
       const one = (title, names, text) => h("section", { class: "card" }, h("h2", null, title),

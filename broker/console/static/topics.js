@@ -1,22 +1,26 @@
 // The list of topics: searched, sorted and paged by the broker.
 
+import { fromAddress, link, toAddress } from "./address.js";
 import { getJson } from "./api.js";
 import { fill, h, notice, searchInput, tag } from "./dom.js";
 import { byteRate, bytes, compact, count, rate } from "./format.js";
 import { pager, save, csv, table } from "./table.js";
 
 const LIMIT = 50;
+const GROUPS_MAX = 3;
+const DEFAULTS = { search: "", sort: "name", order: "ascending", offset: 0, internal: false };
 
 export function topicsPage() {
-  const query = { search: "", sort: "name", order: "ascending", offset: 0, internal: false };
+  const query = fromAddress(DEFAULTS);
   const list = h("div", { class: "card skeleton" });
   const problems = h("div", null);
   let rows = [];
-  const search = searchInput(change, { maxlength: 249 });
-  const internal = h("input", { id: "internal", type: "checkbox", change: () => change({ internal: internal.checked, offset: 0 }) });
+  const search = searchInput(query.search, change, { maxlength: 249 });
+  const internal = h("input", { id: "internal", type: "checkbox", checked: query.internal, change: () => change({ internal: internal.checked, offset: 0 }) });
 
   async function change(parts) {
     Object.assign(query, parts);
+    toAddress(query, DEFAULTS);
     try {
       await draw();
     } catch (error) {
@@ -44,7 +48,7 @@ export function topicsPage() {
       list,
       table(`${count(page.total)} topics. Records in are of the cluster; where other brokers lead, by the growth of offsets, which counts transaction markers as well. ≥ means that only this broker's are known yet. Bytes in and out are of this broker, over the last 10 s.`, COLUMNS, rows, {
         sorted,
-        onRow: (row) => (location.hash = `#/topics/${encodeURIComponent(row.name)}`),
+        onRow: (row) => (location.hash = link`topics/${row.name}`),
         none: query.search ? ["No topic matches", "Search for another part of the name."] : ["No topics yet", "Create one: kafka-topics --bootstrap-server HOST:PORT --create --topic NAME"],
       }),
       page.total > LIMIT ? pager(query.offset, LIMIT, page.total, (offset) => change({ offset })) : null,
@@ -68,13 +72,21 @@ export function topicsPage() {
 const EXPORTED = ["name", "partitions", "replication_factor", "size_bytes", "offsets", "messages_in", "cluster_messages_in", "bytes_in", "bytes_out", "under_replicated", "offline"];
 
 const COLUMNS = [
-  { title: "Topic", sort: "name", of: (row) => [h("a", { href: `#/topics/${encodeURIComponent(row.name)}` }, row.name), " ", row.is_internal ? tag("internal") : null] },
+  { title: "Topic", sort: "name", className: "name", of: (row) => [h("a", { href: link`topics/${row.name}` }, row.name), " ", row.is_internal ? tag("internal") : null] },
   { title: "Partitions", sort: "partitions", number: true, of: (row) => `${count(row.partitions)} × ${row.replication_factor}` },
   { title: "Offsets", number: true, of: (row) => count(row.offsets) },
   { title: "Size", sort: "size", number: true, of: (row) => bytes(row.size_bytes) },
   { title: "Records in", sort: "messages_in", number: true, of: (row) => (row.cluster_messages_in === null ? `≥ ${rate(row.messages_in, compact)}` : rate(row.cluster_messages_in, compact)) },
   { title: "Bytes in, this broker", sort: "bytes_in", number: true, of: (row) => byteRate(row.bytes_in) },
   { title: "Bytes out, this broker", sort: "bytes_out", number: true, of: (row) => byteRate(row.bytes_out) },
-  { title: "Groups", of: (row) => (row.groups === null ? "…" : row.groups.slice(0, 3).map((each) => h("div", null, h("a", { href: `#/groups/${encodeURIComponent(each.group)}` }, each.group), h("span", { class: "muted small" }, each.lag === null ? "" : ` ${count(each.lag)} behind`)))) },
+  { title: "Groups", className: "groups", of: (row) => (row.groups === null ? "…" : groupLinks(row)) },
   { title: "State", of: (row) => [row.offline ? tag(`${row.offline} offline`, "bad") : row.under_replicated ? tag(`${row.under_replicated} under-replicated`, "warn") : tag("ok", "good")] },
 ];
+
+function groupLinks(row) {
+  const more = row.groups.length - GROUPS_MAX;
+  return [
+    ...row.groups.slice(0, GROUPS_MAX).map((each) => h("div", null, h("a", { href: link`groups/${each.group}` }, each.group), h("span", { class: "muted small" }, each.lag === null ? "" : ` ${count(each.lag)} behind`))),
+    more > 0 ? h("a", { class: "small", href: link`topics/${row.name}/groups` }, `and ${count(more)} more`) : null,
+  ];
+}

@@ -1,8 +1,9 @@
 // Open and hanging transactions.
 
+import { link } from "./address.js";
 import { getJson } from "./api.js";
 import { fill, h, notice, stat, tag } from "./dom.js";
-import { count, duration, time } from "./format.js";
+import { count, duration, time, zone } from "./format.js";
 import { table } from "./table.js";
 
 export function transactionsPage() {
@@ -19,8 +20,8 @@ export function transactionsPage() {
       fill(facts, found.unavailable.map((each) => notice(`Broker ${each.broker} did not respond: ${each.reason}. Transactions that it coordinates are missing.`)),
         h("div", { class: "stats" }, stat("open", count(open)), stat("transactional ids", count(found.total)), stat("partitions with a hanging transaction", count(found.late_partitions), found.late_partitions ? "bad" : "good")));
       fill(hanging, h("h2", null, "Hanging transactions"), table("Open in a partition for longer than any transaction may be; read_committed consumers do not read past them. End them with kafka-transactions abort.", [
-        { title: "Partition", of: (row) => `${row.topic}-${row.partition}` }, { title: "Producer id", of: (row) => row.producer_id },
-        { title: "Since offset", number: true, of: (row) => row.first_offset }, { title: "Last write", of: (row) => time(row.last_write_ms) },
+        { title: "Partition", of: (row) => [h("a", { href: link`topics/${row.topic}/partitions` }, row.topic), `-${row.partition}`] }, { title: "Producer id", of: (row) => row.producer_id },
+        { title: "Since offset", number: true, of: (row) => row.first_offset }, { title: `Last write, ${zone()}`, of: (row) => time(row.last_write_ms) },
       ], found.hanging, { none: ["No hanging transactions", "No partition led by this broker has a transaction that is open for too long."] }));
       fill(list, h("h2", null, "Transactional ids"), table("Open transactions first", [
         { title: "Transactional id", of: (row) => row.transactional_id },

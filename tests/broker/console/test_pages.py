@@ -224,7 +224,7 @@ def test_4_topics_have_sizes_and_groups_with_lag(site: Site) -> None:
     browser = site.open("groups")
     browser.enter("#search", "listing")
     browser.wait(lambda: browser.count("tbody tr") == 1, "one group")
-    assert browser.texts("tbody td")[:6] == ["listing", "Stable", "consumer", "0", "1", "1"]
+    assert browser.texts("tbody td")[3:] == ["Stable", "consumer", "0", "1", "1"]
     consumer.close()
 
 
@@ -325,7 +325,7 @@ def test_8_records_are_produced_resent_and_sent_back(site: Site) -> None:
     browser.click("#send")
     browser.sees("Produced to partition 0 at offset 0.")
     browser = site.open("topics/produced")
-    browser.click("tbody button")
+    browser.click("tbody td:nth-child(3) a")
     browser.sees("origin", "dialog")
     browser.click("#resend")
     browser.sees("Produced to produced, partition 0, offset 1.", "#toast")
@@ -355,7 +355,7 @@ def test_10_values_as_text_json_and_hexadecimal(site: Site) -> None:
     site.create("formed")
     site.produce("formed", '{"big":12345678901234567890,"list":[1,2]}', b"\x00\x01\xff", "plain")
     browser = site.open("topics/formed")
-    browser.click("tbody tr:last-child button")
+    browser.click("tbody tr:last-child td:nth-child(3) a")
     browser.sees('{\n  "big": 12345678901234567890,\n  "list": [\n    1,\n    2\n  ]\n}', "dialog")
     browser.click("dialog button[data-key=hex]")
     browser.sees("7b 22 62 69 67", "dialog")
@@ -411,7 +411,7 @@ def test_11_a_time_that_is_no_date_is_shown_and_exported_as_its_number(site: Sit
     browser.wait(path.exists, path.name)
     found = sorted(each["timestamp"] for each in csv.DictReader(path.read_text().splitlines()))
     assert found == ["1795228739867000001", "2026-11-21T02:38:59.867Z"]
-    browser.click("tbody tr:first-child button")
+    browser.click("tbody tr:first-child td:nth-child(3) a")
     browser.sees("1795228739867000001 ms (CreateTime)", "dialog")
 
 
@@ -419,7 +419,7 @@ def test_12_settings_show_their_source_and_change(site: Site) -> None:
     site.create("configured", retention_ms="60000")
     browser = site.open("topics/configured/config")
     assert browser.text("tbody tr").startswith("retention.ms")
-    assert browser.texts("tbody tr:first-child td")[1:4] == ["60000", "topic", "604800000"]
+    assert browser.texts("tbody tr:first-child td")[1:4] == ["60000\n60.0 s", "topic", "604800000\n7 d"]
     assert browser.count("tbody tr") > 20
     browser.click("#differing")
     browser.wait(lambda: browser.count("tbody tr") == 1, "what differs")
@@ -528,7 +528,7 @@ def test_hostile_texts_stay_texts(site: Site) -> None:
     consumer.commit(asynchronous=False) if consumer.assignment() else None
     browser = site.open("topics/hostile")
     assert "<script>alert(1)</script>" in browser.text("tbody")
-    browser.click("tbody button")
+    browser.click("tbody td:nth-child(3) a")
     browser.sees(HTML, "dialog")
     for page in ("topics", "groups", "transactions", "topics/hostile/groups"):
         site.open(page)
@@ -541,6 +541,70 @@ def test_hostile_texts_stay_texts(site: Site) -> None:
     consumer.close()
     browser.go(f"{site.address}/#/topics/{'%3Cscript%3E'}")
     browser.sees("topic '<script>' does not exist")
+
+
+def test_an_address_keeps_what_a_page_shows(site: Site) -> None:
+    site.create("kept")
+    site.produce("kept", *(str(number) for number in range(30)))
+    browser = site.open("topics")
+    browser.enter("#search", "kept")
+    browser.wait(lambda: browser.count("tbody tr") == 1, "one topic")
+    browser.click("[data-key=sort-size]")
+    browser.wait(lambda: browser.count("th[aria-sort=descending]"), "the order")
+    browser.click("tbody a")
+    browser.sees("Newest records first")
+    browser.script("history.back()")
+    browser.wait(lambda: browser.count("th[aria-sort=descending]") and browser.count("tbody tr") == 1, "the way back")
+    assert browser.script("return document.querySelector('#search').value") == "kept"
+    browser = site.open("topics/kept/records?start=offset&offset=3&limit=25")
+    assert browser.texts("tbody td:nth-child(5)") == [str(number) for number in range(3, 28)]
+    browser.click("#after")
+    browser.wait(lambda: browser.texts("tbody td:nth-child(5)") == ["28", "29"], "the next page")
+    address = browser.script("return location.hash").removeprefix("#/")
+    site.open("overview")
+    assert site.open(address).texts("tbody td:nth-child(5)") == ["28", "29"]
+    browser = site.open("topics/kept/search?filter=offset+%3E+27")
+    browser.sees("2 matches in 30 of 30 offsets")
+    browser.enter("#filter", "nonsense = (")
+    browser.click("#run")
+    browser.sees("'nonsense' is no field")
+    assert browser.text("#search-state") == ""
+
+
+def test_a_record_has_an_address_and_neighbours(site: Site) -> None:
+    site.create("linked")
+    site.produce("linked", "one", "t\u202ewo\u200b", "")
+    browser = site.open("topics/linked")
+    assert browser.texts("tbody td:nth-child(5)") == ["empty", "tU+202EwoU+200B", "one"]
+    browser.click("tbody tr:last-child td:nth-child(3) a")
+    browser.sees("partition 0, offset 0", "dialog")
+    browser.click("#next-record")
+    browser.sees("partition 0, offset 1", "dialog")
+    assert browser.text("dialog h2") == "Record 0-1"
+    browser.click("#record-link")
+    browser.wait(lambda: browser.count("dialog") == 0, "the end of the dialog")
+    browser.sees("partition 0, offset 1")
+    browser.script("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }")
+    browser.click("[data-key='copy-value']")
+    browser.wait(lambda: browser.script("return window.copied") == "t\u202ewo\u200b", "the copy")
+    browser.click("#next-record")
+    browser.sees("partition 0, offset 2")
+    assert browser.count("#next-record:enabled") == 0
+    assert browser.script("return location.hash") == "#/topics/linked/records/0/2"
+
+
+def test_a_broker_that_does_not_respond_and_what_does_not_exist_are_named(site: Site) -> None:
+    browser = site.open("topics/missing")
+    browser.sees("topic 'missing' does not exist")
+    assert not browser.script("return document.querySelector('.skeleton').checkVisibility()")
+    browser = site.open("overview")
+    browser.script("window.fetched = window.fetch; window.fetch = () => Promise.reject(new TypeError('offline'));")
+    browser = site.open("groups")
+    browser.sees("The broker does not respond.")
+    assert browser.text("#live") == "not current"
+    browser.script("window.fetch = window.fetched")
+    site.open("overview").sees("brokers alive")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", browser.text("#live"))
 
 
 LISTS = ("overview", "topics", "groups", "brokers", "partitions", "requests", "transactions", "security")
@@ -574,7 +638,7 @@ def test_pages_fit_and_have_contrast(site: Site, all_pages: list[str]) -> None:
         assert browser.script(CURRENT_IN_VIEW), f"{page}: its link is out of view"
         check(page, "document.documentElement")
     site.open("topics/paged")
-    browser.click("tbody button")
+    browser.click("tbody td:nth-child(3) a")
     browser.sees("Position", "dialog")
     check("a record", "document.querySelector('dialog')")
 
@@ -617,7 +681,7 @@ def test_pages_are_used_by_keyboard_alone(site: Site) -> None:
     browser.press("Enter")
     browser.sees("Newest records first")
     assert browser.script("return document.activeElement.id") == "main", "the focus moves to the new page"
-    browser.script(focus, "tbody button")
+    browser.script(focus, "tbody td:nth-child(3) a")
     browser.press("Enter")
     browser.sees("Position", "dialog")
     assert browser.script("return document.querySelector('dialog').contains(document.activeElement)")
