@@ -26,11 +26,12 @@ from protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
+from protocol.scram_credentials import ITERATIONS_DEFAULT, MECHANISMS
 from tools.admin.configuration.entities import CLIENTS, DEFAULT_NAME, IPS, USERS, Entity
 from tools.admin.configuration.resources import InvalidConfigs
 from tools.base.command_line import UsageError, warn
 from tools.client.admin_client import AdminClient, raise_for
-from tools.client.scram_credentials import ITERATIONS_DEFAULT, MECHANISMS, new_credential
+from tools.client.scram_credentials import new_credential
 
 _QUOTA_TYPES: Mapping[str, tuple[str, str]] = {
     USERS: ("user", "user-principal"),

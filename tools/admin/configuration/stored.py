@@ -35,11 +35,11 @@ from controller.zookeeper.security import ZooKeeperSecurity
 from controller.zookeeper.settings import ZooKeeperSettings
 from controller.zookeeper.store import ZooKeeperStore
 from protocol.errors import KafkaError
+from protocol.scram_credentials import MECHANISMS
 from tools.admin.configuration.entities import BROKERS, CLIENTS, IPS, TOPICS, USERS, Entity
 from tools.admin.configuration.quotas import credential, quota_value, right_key
 from tools.admin.configuration.resources import InvalidConfigs
 from tools.base.command_line import UsageError
-from tools.client.scram_credentials import MECHANISMS
 from tools.zookeeper.legacy_zookeeper import with_ports
 from tools.zookeeper.znode_trees import NO_SERVER_HINT, TreeUnavailableError, require_server
 
