@@ -10,8 +10,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 
 from broker.console.problem import bad_request
 
-_NAMES = {str: "a text", int: "a whole number", bool: "true or false", type(None): "null"}
+_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def require_range(name: str, value: int, minimum: int, maximum: int) -> None:
+    """Raise ProblemError unless a number of a body is within a range."""
+    if not minimum <= value <= maximum:
+        raise bad_request(f"{name}={value}: expected a number from {minimum} to {maximum}")
 
 
 def require_type(value: object, kind: Any, path: str = "the body") -> None:
@@ -24,8 +30,7 @@ def require_type(value: object, kind: Any, path: str = "the body") -> None:
         if value not in arguments or isinstance(value, bool):
             raise bad_request(f"{path}: expected one of {', '.join(map(str, arguments))}")
     elif origin in (Union, types.UnionType):
-        kinds = [each for each in arguments if isinstance(value, each)]
-        if not kinds:
+        if not any(_is_a(value, each) for each in arguments):
             raise bad_request(f"{path}: expected {' or '.join(_NAMES[each] for each in arguments)}")
     elif origin is list:
         if not isinstance(value, list):
@@ -55,9 +60,13 @@ def _require_object(value: object, kind: Any, path: str) -> None:
 
 
 def _require_simple(value: object, kind: type, path: str) -> None:
-    is_right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-    if kind is int and is_right:
-        assert isinstance(value, int)
-        is_right = INT64_MIN <= value <= INT64_MAX
-    if not is_right:
+    if not _is_a(value, kind):
         raise bad_request(f"{path}: expected {_NAMES[kind]}")
+
+
+def _is_a(value: object, kind: type) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    if isinstance(value, int):
+        return (kind is int and INT64_MIN <= value <= INT64_MAX) or (kind is float and abs(value) <= INT64_MAX)
+    return isinstance(value, kind)

@@ -86,8 +86,8 @@ class ClusterClient:
             self._requester, operation, resource_type, name, is_logged_if_denied=False
         )
 
-    async def ask(self, broker_id: int, request: object) -> Any:
-        """Return the response of one broker.
+    async def ask(self, broker_id: int, request: object, *, timeout_ms: int = TIMEOUT_MS) -> Any:
+        """Return the response of one broker; another one may take `timeout_ms`.
 
         Raises:
             PeerUnavailable: another broker did not respond in time, or is not alive.
@@ -105,18 +105,18 @@ class ClusterClient:
         if connection is None:
             connection = self._services.peers.connect_as(CLIENT_ID, Link(CLIENT_ID, broker_id), asks_versions=True)
             self._connections[broker_id] = connection
-        response = await connection.ask(request, version, timeout_ms=TIMEOUT_MS)
+        response = await connection.ask(request, version, timeout_ms=timeout_ms)
         if self._services.authorizer.is_active:
             self._hide(api, response)
         return response
 
-    async def ask_each(self, requests: Mapping[int, object]) -> Responses[Any]:
+    async def ask_each(self, requests: Mapping[int, object], *, timeout_ms: int = TIMEOUT_MS) -> Responses[Any]:
         """Ask several brokers at the same time, each its own request."""
         responses: Responses[Any] = Responses()
 
         async def ask_one(broker_id: int, request: object) -> None:
             try:
-                responses.by_broker[broker_id] = await self.ask(broker_id, request)
+                responses.by_broker[broker_id] = await self.ask(broker_id, request, timeout_ms=timeout_ms)
             except (PeerUnavailable, Malformed) as error:
                 responses.unavailable[broker_id] = str(error)
             except KafkaError as error:
@@ -211,6 +211,9 @@ class ClusterClient:
         permissions, authorizer, requester = TABLE[api.key].API.permissions, self._services.authorizer, self._requester
         if permissions.cluster is not None and not authorizer.allows_cluster(requester, permissions.cluster):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        instead = permissions.cluster_instead
+        if instead is not None and authorizer.allows_cluster(requester, instead, is_logged_if_denied=False):
+            return
         operations = {ResourceType.TOPIC: permissions.topic, ResourceType.GROUP: permissions.group}
         for resource_type, name in _resources(request):
             operation = operations.get(resource_type)

@@ -13,11 +13,6 @@ from broker.console.problem import bad_request, of_code
 from broker.console.topics import require_topic
 from config.describe import describe_topic
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 
 ResourceKind = Literal["topic", "broker"]
 TYPES: dict[ResourceKind, int] = {"topic": 2, "broker": 4}
@@ -30,7 +25,6 @@ SOURCES = {
     6: "logger",
 }
 DEFAULT_SOURCE = 5
-SET, DELETE = 0, 1
 
 
 class ConfigSource(TypedDict):
@@ -67,22 +61,9 @@ class Configs(TypedDict):
     is_writing_enabled: bool
 
 
-class ConfigChange(TypedDict):
-    """Values to set by name; null removes the value, so that the next source is in effect."""
-
-    changes: dict[str, str | None]
-    validate_only: bool
-
-
-class Done(TypedDict):
-    """A change was made, or would be."""
-
-    done: str
-
-
 async def configs(console: Console, *, kind: ResourceKind, name: str) -> Configs:
     """Return all settings. Raises ProblemError."""
-    broker = _broker_of(console, kind, name)
+    broker = broker_of(console, kind, name)
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=TYPES[kind], resource_name=name, configuration_keys=None)],
         include_synonyms=True,
@@ -126,33 +107,7 @@ async def configs(console: Console, *, kind: ResourceKind, name: str) -> Configs
     )
 
 
-async def change_configs(console: Console, *, kind: ResourceKind, name: str, body: ConfigChange) -> Done:
-    """Set and remove dynamic values. Raises ProblemError."""
-    broker = _broker_of(console, kind, name)
-    changes, validate_only = body["changes"], body["validate_only"]
-    if not changes:
-        raise bad_request("changes is empty, expected at least one setting")
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            AlterConfigsResource(
-                resource_type=TYPES[kind],
-                resource_name=name,
-                configs=[
-                    AlterableConfig(name=each, config_operation=DELETE if value is None else SET, value=value)
-                    for each, value in changes.items()
-                ],
-            )
-        ],
-        validate_only=validate_only,
-    )
-    result = (await console.client.ask(broker, request)).responses[0]
-    if result.error_code:
-        raise of_code(result.error_code, result.error_message or "")
-    verb = "valid" if validate_only else "changed"
-    return Done(done=f"{len(changes)} settings of {kind} {name} {verb}")
-
-
-def _broker_of(console: Console, kind: ResourceKind, name: str) -> int:
+def broker_of(console: Console, kind: ResourceKind, name: str) -> int:
     """Return whom to ask: the broker itself, or this one about topics. Raises ProblemError."""
     if kind == "topic":
         require_topic(console, name)

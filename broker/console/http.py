@@ -111,9 +111,6 @@ class ConsoleHttp:
                 response = _failure(failed.status, failed.message)
             except (PeerUnavailable, Malformed) as error:
                 response = _failure(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-            except TimeoutError:
-                message = f"not ready within {REQUEST_TIME_MAX_S:.0f} s: ask for less"
-                response = _failure(HTTPStatus.GATEWAY_TIMEOUT, message)
             except (web.HTTPException, ConnectionError, asyncio.CancelledError):
                 raise
             except Exception:
@@ -170,8 +167,15 @@ class ConsoleHttp:
         return lambda request: self._respond(resource, request)
 
     async def _respond(self, resource: Resource, request: web.Request) -> web.StreamResponse:
-        async with asyncio.timeout(REQUEST_TIME_MAX_S), self._requests:
-            body = await self._body(resource, request)
+        try:
+            async with asyncio.timeout(REQUEST_TIME_MAX_S), self._requests:
+                body = await self._body(resource, request)
+        except TimeoutError:
+            hint = "the change, or a part of it, may have been made: look before you repeat it"
+            raise ProblemError(
+                HTTPStatus.GATEWAY_TIMEOUT,
+                f"not ready within {REQUEST_TIME_MAX_S:.0f} s: {hint if resource.is_write else 'ask for less'}",
+            ) from None
         response = web.Response(body=body, content_type="application/json", charset="utf-8")
         response.headers.update({**SECURITY_HEADERS, **NOT_STORED})
         try:
@@ -268,6 +272,9 @@ async def _body_of(request: web.Request) -> dict[str, Any]:
         )
     try:
         parsed_body = json.loads(await request.read())
+        json.dumps(parsed_body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise bad_request("the body has characters that are not Unicode") from None
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is no JSON: {error}") from error
     if not isinstance(parsed_body, dict):

@@ -11,7 +11,15 @@ from enum import IntEnum
 from typing import Any, Final, Literal, get_args
 
 from base.dataclass import dataclass
-from broker.console import cluster, configs, group_list, groups, requests, security, topics, transactions, writes
+from broker.console import cluster, configs, group_list, groups, requests, security, topics, transactions
+from broker.console.changes import acls as acl_changes
+from broker.console.changes import configs as config_changes
+from broker.console.changes import groups as group_changes
+from broker.console.changes import quotas as quota_changes
+from broker.console.changes import records as record_changes
+from broker.console.changes import topics as topic_changes
+from broker.console.changes import users as user_changes
+from broker.console.changes.change import Change, Confirmation
 from broker.console.connect import connectors
 from broker.console.problem import bad_request
 from broker.console.records import reads
@@ -69,7 +77,7 @@ class Resource:
     exist only if a setting has switched the page on.
     """
 
-    method: Literal["GET", "POST", "DELETE", "PATCH"]
+    method: Literal["GET", "POST"]
     path: str
     serve: Callable[..., Any]
     result: type
@@ -116,6 +124,13 @@ def _names(elements: type[IntEnum]) -> tuple[str, ...]:
 
 def _time(name: str, doc: str) -> Parameter:
     return Parameter(name, "integer", f"{doc} Milliseconds since 1970; -1: no bound.", -1, minimum=-1)
+
+
+def _change(path: str, serve: Callable[..., Any], body: type, doc: str, *parameters: Parameter) -> Resource:
+    """Return a resource that previews a change, and makes it when its body has the token of the preview."""
+    return Resource(
+        "POST", path, serve, Change, f"{doc} Without `confirm` it is a preview.", parameters, body, is_write=True
+    )
 
 
 RESOURCES: tuple[Resource, ...] = (
@@ -286,15 +301,13 @@ RESOURCES: tuple[Resource, ...] = (
         "The configuration of a topic or a broker, with sources.",
         (KIND, RESOURCE_NAME),
     ),
-    Resource(
-        "PATCH",
+    _change(
         "/configs/{kind}/{name}",
-        configs.change_configs,
-        configs.Done,
+        config_changes.change_configs,
+        config_changes.ConfigChange,
         "Set and remove dynamic settings.",
-        (KIND, RESOURCE_NAME),
-        body=configs.ConfigChange,
-        is_write=True,
+        KIND,
+        RESOURCE_NAME,
     ),
     Resource(
         "GET",
@@ -321,45 +334,61 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(
         "POST",
         "/topics/{name}/records",
-        writes.produce,
-        writes.Produced,
+        record_changes.produce,
+        record_changes.Produced,
         "Produce a record.",
         (NAME,),
-        body=writes.NewRecord,
+        body=record_changes.NewRecord,
         is_write=True,
     ),
     Resource(
         "POST",
         "/topics/{name}/resend",
-        writes.resend,
-        writes.ResendResult,
+        record_changes.resend,
+        record_changes.ResendResult,
         "Produce stored records again, to a topic or to the topic in a header of each.",
         (NAME,),
-        body=writes.Resend,
+        body=record_changes.Resend,
         is_write=True,
     ),
     Resource(
         "POST",
         "/groups/{group}/offsets",
-        writes.reset_offsets,
-        writes.ResetPreview,
+        group_changes.reset_offsets,
+        group_changes.ResetPreview,
         "Reset the offsets of a group, or show what a reset would set.",
         (GROUP,),
-        body=writes.OffsetReset,
+        body=group_changes.OffsetReset,
         is_write=True,
     ),
-    Resource(
-        "DELETE", "/groups/{group}", writes.delete_group, configs.Done, "Delete a group.", (GROUP,), is_write=True
-    ),
-    Resource(
-        "DELETE",
-        "/groups/{group}/offsets/{name}",
-        writes.delete_group_topic,
-        configs.Done,
+    _change("/groups/{group}/delete", group_changes.delete_group, Confirmation, "Delete a group.", GROUP),
+    _change(
+        "/groups/{group}/offsets/{name}/delete",
+        group_changes.delete_group_topic,
+        Confirmation,
         "Delete the offsets of one topic from a group.",
-        (GROUP, NAME),
-        is_write=True,
+        GROUP,
+        NAME,
     ),
+    _change("/topics", topic_changes.create_topic, topic_changes.NewTopic, "Create a topic."),
+    _change(
+        "/topics/{name}/partitions",
+        topic_changes.grow_topic,
+        topic_changes.MorePartitions,
+        "Raise the number of partitions of a topic.",
+        NAME,
+    ),
+    _change(
+        "/topics/{name}/empty",
+        topic_changes.empty_topic,
+        topic_changes.Emptying,
+        "Delete the records of a topic that exist at the preview.",
+        NAME,
+    ),
+    _change("/topics/{name}/delete", topic_changes.delete_topic, Confirmation, "Delete a topic.", NAME),
+    _change("/security/acls", acl_changes.change_acls, acl_changes.AclChange, "Create or delete access rules."),
+    _change("/security/users", user_changes.change_user, user_changes.UserChange, "Set or delete a credential."),
+    _change("/security/quotas", quota_changes.change_quotas, quota_changes.QuotaChange, "Set and remove quotas."),
     Resource(
         "GET",
         "/connectors",
@@ -391,7 +420,7 @@ RESOURCES: tuple[Resource, ...] = (
         "POST",
         "/connectors/{connector}/{action}",
         connectors.act_on_connector,
-        configs.Done,
+        connectors.Done,
         "Restart a connector, alone, with all tasks or what has failed of both, or pause, resume or stop it.",
         (CONNECTOR, ACTION),
         is_write=True,
@@ -401,7 +430,7 @@ RESOURCES: tuple[Resource, ...] = (
         "POST",
         "/connectors/{connector}/tasks/{task}/restart",
         connectors.restart_connector_task,
-        configs.Done,
+        connectors.Done,
         "Restart one task of a connector.",
         (CONNECTOR, TASK),
         is_write=True,

@@ -87,7 +87,7 @@ async def security(console: Console) -> Security:
     problems: list[str] = []
     users = await _part(console, "users", DescribeUserScramCredentialsRequest(users=None), problems)
     quotas = await _part(console, "quotas", DescribeClientQuotasRequest(components=[], strict=False), problems)
-    acls = await _acls(console, problems)
+    rules = await acls(console, problems)
     return Security(
         has_authorizer=console.services.authorizer.is_active,
         principal=console.client.principal,
@@ -108,8 +108,8 @@ async def security(console: Console) -> Security:
             )
             for one in ([] if quotas is None else (quotas.entries or [])[:SHOWN_MAX])
         ],
-        acls=acls[:SHOWN_MAX],
-        acl_count=len(acls),
+        acls=rules[:SHOWN_MAX],
+        acl_count=len(rules),
         problems=problems,
     )
 
@@ -129,21 +129,21 @@ async def may(
     except ValueError:
         raise bad_request(f"host {host!r}: expected a numeric address") from None
     problems: list[str] = []
-    acls = await _acls(console, problems)
+    rules = await acls(console, problems)
     if problems:
         raise bad_request(problems[0])
     authorizer = console.services.authorizer
     is_allowed = authorizer.allows(_Asked(principal, host), wanted, kind, resource, is_logged_if_denied=False)
-    rules = [row for row in acls if _concerns(row, principal, host, kind, resource)]
+    concerning = [row for row in rules if _concerns(row, principal, host, kind, resource)]
     if not authorizer.is_active:
         reason = "This broker has no authorizer, so everything is allowed."
-    elif rules:
+    elif concerning:
         reason = "These rules concern the principal and the resource; a rule that denies wins."
     elif is_allowed:
         reason = "No rule concerns it: it is a super user, or allow.everyone.if.no.acl.found is true."
     else:
         reason = "No rule allows it."
-    return Verdict(is_allowed=is_allowed, reason=reason, rules=rules[:SHOWN_MAX])
+    return Verdict(is_allowed=is_allowed, reason=reason, rules=concerning[:SHOWN_MAX])
 
 
 def _concerns(row: AclRow, principal: str, host: str, kind: ResourceType, resource: str) -> bool:
@@ -156,7 +156,7 @@ def _concerns(row: AclRow, principal: str, host: str, kind: ResourceType, resour
     return row["resource"] in (resource, "*")
 
 
-async def _acls(console: Console, problems: list[str]) -> list[AclRow]:
+async def acls(console: Console, problems: list[str]) -> list[AclRow]:
     pause = console.pause
     if not console.services.authorizer.is_active:
         return []

@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 from urllib.parse import quote
 
-from broker.console.configs import Done
 from broker.console.connect.workers import Answer, UnavailableWorker, Workers
 from broker.console.console import Console
 from broker.console.problem import ProblemError, not_found
@@ -31,6 +30,12 @@ CAUSE: Final = "Caused by: "
 FAILED: Final = "FAILED"
 
 Action = Literal["restart", "restart-all", "restart-failed", "pause", "resume", "stop"]
+
+
+class Done(TypedDict):
+    """What a worker has accepted."""
+
+    done: str
 
 
 class _Request(NamedTuple):

@@ -2,7 +2,7 @@
 
 Owns what a page of records contains and the bounds of long reads. Must not know HTTP: a long read yields its lines.
 
-A cursor names the partitions and the offsets before which nothing was returned yet: `0:120,1:99`.
+A cursor names the partitions, and the offsets before which, or from which on, nothing was returned yet.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, Literal, TypedDict
 
 from broker.console.console import Console
 from broker.console.problem import ProblemError, bad_request
+from broker.console.records.cursors import INT64_MAX, cursor_of, offsets_of_cursor
 from broker.console.records.filters import FilterError, Matches, parse_filter
 from broker.console.records.pieces import Found, Piece, Range
 from broker.console.records.registry_values import SchemaValues, schema_values, with_schemas
@@ -37,11 +38,8 @@ PROGRESS_MS: Final = 500
 TAIL_PAUSE_S: Final = 0.25
 TAIL_TIME_MAX_MS: Final = 3_600_000
 TAIL_LINE_RECORDS: Final = 200
-CURSOR_PARTITIONS_MAX: Final = 10_000
 OFFSET_OUT_OF_RANGE: Final = 1
 STOPPING: Final = "the broker stops"
-
-INT64_MAX: Final = (1 << 63) - 1
 
 Direction = Literal["newest", "oldest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -111,7 +109,7 @@ async def records(
     """
     require_topic(console, name)
     partitions = _partitions(console, name, partition)
-    at = _parsed_cursor(cursor)
+    at = offsets_of_cursor(cursor)
     is_committed = isolation == "read_committed"
     if order == "newest":
         if until >= 0 and not at:
@@ -125,7 +123,7 @@ async def records(
         page = await console.reader.oldest(name, limit, partitions=partitions, start=start, is_committed=is_committed)
     return RecordPage(
         records=await shown(console, page.found, form),
-        cursor=",".join(f"{each}:{offset}" for each, offset in page.cursor.items()) if page.has_more else None,
+        cursor=cursor_of(page.cursor) if page.has_more else None,
         is_complete=page.is_complete,
         problems=page.problems[:20],
     )
@@ -366,7 +364,7 @@ async def count(
         ProblemError: the topic, the partition or the cursor is not valid.
     """
     require_topic(console, name)
-    starts = _parsed_cursor(from_offsets)
+    starts = offsets_of_cursor(from_offsets)
     partitions = sorted(starts) if starts else _partitions(console, name, partition)
     is_committed = isolation == "read_committed"
     ranges, missing = await console.reader.ranges(name, partitions, is_committed=is_committed)
@@ -476,18 +474,6 @@ def _partitions(console: Console, name: str, partition: int) -> list[int]:
             HTTPStatus.NOT_FOUND, f"topic {name!r} has no partition {partition}, expected 0 to {len(known) - 1}"
         )
     return [partition]
-
-
-def _parsed_cursor(cursor: str) -> dict[int, int]:
-    """Raises ProblemError."""
-    offsets: dict[int, int] = {}
-    for part in cursor.split(",") if cursor else ():
-        partition, _, offset = part.partition(":")
-        is_number = partition.isascii() and partition.isdecimal() and offset.isascii() and offset.isdecimal()
-        if not is_number or len(part) > 40 or len(offsets) >= CURSOR_PARTITIONS_MAX:
-            raise bad_request(f"cursor part {part[:40]!r}: expected PARTITION:OFFSET, joined by commas")
-        offsets[int(partition)] = min(int(offset), INT64_MAX)
-    return offsets
 
 
 async def _narrowed(

@@ -1,8 +1,9 @@
 // The configuration of a topic or a broker: sources, what differs from the default, and changes when the broker allows them.
 
 import { fromAddress, toAddress } from "./address.js";
-import { getJson, path, sendJson } from "./api.js";
-import { dialog, field, fill, h, notice, tag, toast } from "./dom.js";
+import { getJson, path } from "./api.js";
+import { openChange } from "./change.js";
+import { field, fill, h, tag } from "./dom.js";
 import { meaning } from "./format.js";
 import { table } from "./table.js";
 
@@ -39,22 +40,15 @@ export function configTab(kind, name) {
   }
 
   function change(row) {
-    const value = h("input", { id: "new-value", type: "text", value: row.value ?? "" });
-    const result = h("div", null);
-    const send = async (wanted) => {
-      try {
-        const done = await sendJson("PATCH", path`/configs/${kind}/${name}`, { changes: { [row.name]: wanted }, validate_only: false });
-        toast(done.done);
-        opened.close();
-        await refresh();
-      } catch (error) {
-        fill(result, notice(error.message, "bad"));
-      }
-    };
-    const opened = dialog(`Change ${row.name}`, h("p", { class: "muted" }, row.doc),
-      h("form", { submit: (event) => { event.preventDefault(); send(value.value); } },
-        h("div", { class: "form" }, field("Value", value, "wide"), h("button", { type: "submit", class: "primary", id: "save-config" }, "Save"), h("button", { type: "button", click: () => send(null) }, "Remove"))),
-      result, table("Values by source, the first is in effect", [{ title: "Source", of: (each) => each.source }, { title: "Setting", of: (each) => each.name }, { title: "Value", className: "value", of: (each) => each.value ?? "none" }], row.sources));
+    const value = h("input", { id: "new-value", type: row.is_sensitive ? "password" : "text", value: row.value ?? "", autocomplete: "off" });
+    const removes = h("input", { id: "remove-value", type: "checkbox", change: () => (value.disabled = removes.checked) });
+    openChange(`Change ${row.name}`, () => path`/configs/${kind}/${name}`, {
+      fields: [h("p", { class: "muted wide" }, row.doc), field("Value", value, "wide"), h("label", { class: "line" }, removes, "Remove the value, so that the next source is in effect"),
+        h("div", { class: "wide" }, table("Values by source, the first is in effect", [{ title: "Source", of: (each) => each.source }, { title: "Setting", of: (each) => each.name }, { title: "Value", className: "value", of: (each) => each.value ?? "none" }], row.sources))],
+      body: () => ({ changes: { [row.name]: removes.checked ? null : value.value } }),
+      verb: "Save",
+      done: refresh,
+    });
   }
 
   return {

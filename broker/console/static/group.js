@@ -3,7 +3,8 @@
 import { fromAddress, link, toAddress } from "./address.js";
 import { getJson, mayWrite, path, readLines, sendJson } from "./api.js";
 import { spark } from "./chart.js";
-import { dialog, field, fill, h, notice, select, stat, tag, toast } from "./dom.js";
+import { openChange } from "./change.js";
+import { copyButton, dialog, field, fill, h, notice, select, stat } from "./dom.js";
 import { clock, count, duration, rate } from "./format.js";
 import { stateTag, statusTag } from "./groups.js";
 import { csv, pager, save, table } from "./table.js";
@@ -57,7 +58,8 @@ export function groupPage([name]) {
     showRows();
     fill(actions, h("button", { type: "button", id: "export", click: exported }, "Export CSV"),
       isWritable
-        ? [h("button", { type: "button", id: "reset", click: () => openReset(shown, draw) }, "Reset offsets"), h("button", { type: "button", id: "delete-topic", click: () => openDelete(shown, draw) }, "Delete offsets"),]
+        ? [h("button", { type: "button", id: "reset", click: () => openReset(shown, draw) }, "Reset offsets"), h("button", { type: "button", id: "delete-offsets", disabled: !shown.topics.length, click: () => openDelete(shown, draw) }, "Delete offsets"),
+          h("button", { type: "button", id: "delete-group", click: () => openChange(`Delete group ${name}`, () => path`/groups/${name}/delete`, { verb: "Delete", done: () => (location.hash = "#/groups") }) }, "Delete group")]
         : null);
   }
 
@@ -67,7 +69,7 @@ export function groupPage([name]) {
 
   return {
     title: name,
-    root: h("div", null, h("div", { class: "head" }, h("div", { class: "crumbs" }, h("a", { href: "#/groups" }, "Groups")), h("h1", null, name), actions), facts, partitions, members),
+    root: h("div", null, h("div", { class: "head" }, h("div", { class: "crumbs" }, h("a", { href: "#/groups" }, "Groups")), h("h1", null, name), copyButton("the name", name), actions), facts, partitions, members),
     refresh: draw,
     stop: () => unread.stop(),
   };
@@ -230,18 +232,10 @@ function openReset(group, done) {
 }
 
 function openDelete(group, done) {
-  const topics = group.topics.slice(0, TOPICS_MAX);
-  const result = h("div", null);
-  const run = (request) => async () => {
-    try {
-      toast((await request()).done);
-      opened.close();
-      await done().catch(() => (location.hash = "#/groups"));
-    } catch (error) {
-      fill(result, notice(error.message, "bad"));
-    }
-  };
-  const opened = dialog(`Delete offsets of ${group.group}`,
-    topics.map((topic) => h("p", null, h("button", { type: "button", class: "danger", click: run(() => sendJson("DELETE", path`/groups/${group.group}/offsets/${topic}`)) }, `Delete the offsets of ${topic}`))),
-    h("p", null, h("button", { type: "button", class: "danger", id: "delete-group", click: run(() => sendJson("DELETE", path`/groups/${group.group}`)) }, "Delete the group with all offsets")), result);
+  const topic = select("delete-topic-name", group.topics.map((each) => [each, each]), group.topics[0]);
+  openChange(`Delete offsets of ${group.group}`, () => path`/groups/${group.group}/offsets/${topic.value}/delete`, {
+    fields: [field("Topic", topic)],
+    verb: "Delete offsets",
+    done: () => done().catch(() => (location.hash = "#/groups")),
+  });
 }

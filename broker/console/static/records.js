@@ -87,6 +87,7 @@ export function recordsTab(name) {
       h("div", { class: "form" }, h("div", { id: "count" }, countBox(name)), exportButtons(name, () => page.records)),
       list,
     ),
+    again,
     isRead: () => isRead,
     refresh: (signal) => (isRead ? undefined : load(query.cursor, signal)),
   };

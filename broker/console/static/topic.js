@@ -2,8 +2,9 @@
 
 import { link } from "./address.js";
 import { getJson, path } from "./api.js";
+import { openChange, showActions } from "./change.js";
 import { configTab } from "./configs.js";
-import { fill, h, notice, tag } from "./dom.js";
+import { copyButton, field, fill, h, notice, tag } from "./dom.js";
 import { bytes, count, span } from "./format.js";
 import { produceTab } from "./produce.js";
 import { recordPage } from "./record.js";
@@ -28,19 +29,44 @@ export function topicPage([name, tab = "records", ...rest]) {
   if (tab === "records" && rest.length === 2) return recordPage([name, tab, ...rest]);
   const found = TABS.find(([key]) => key === tab) ?? TABS[0];
   const content = found[2](name);
+  const actions = h("div", { class: "end" });
   return {
     title: name,
     root: h(
       "div",
       null,
-      h("div", { class: "head" }, h("div", { class: "crumbs" }, h("a", { href: "#/topics" }, "Topics")), h("h1", null, name)),
+      h("div", { class: "head" }, h("div", { class: "crumbs" }, h("a", { href: "#/topics" }, "Topics")), h("h1", null, name), copyButton("the name", name), actions),
       h("div", { class: "tabs", role: "navigation", "aria-label": "Views of the topic" }, TABS.map(([key, title]) => h("a", { href: link`topics/${name}/${key}`, "aria-current": key === found[0] ? "page" : null }, title))),
       content.root,
     ),
-    refresh: content.refresh,
+    async refresh(signal) {
+      await Promise.all([content.refresh?.(signal), showActions(actions, changes(name, () => (content.again ?? content.refresh)?.()))]);
+    },
     isRead: content.isRead,
     stop: content.stop,
   };
+}
+
+function changes(name, done) {
+  return [
+    ["add-partitions", "Add partitions", () => openGrow(name, done)],
+    ["empty-topic", "Empty", () => openEmpty(name, done)],
+    ["delete-topic", "Delete", () => openChange(`Delete topic ${name}`, () => path`/topics/${name}/delete`, { verb: "Delete", done: () => (location.hash = "#/topics") })],
+  ];
+}
+
+function openGrow(name, done) {
+  const total = h("input", { id: "partition-count", type: "number", min: 1, required: true });
+  openChange(`Add partitions to ${name}`, () => path`/topics/${name}/partitions`, {
+    fields: [field("Partitions in total", total)], body: () => ({ count: Number(total.value) }), verb: "Add", done,
+  });
+}
+
+function openEmpty(name, done) {
+  const partition = h("input", { id: "empty-partition", type: "number", min: 0, placeholder: "all" });
+  openChange(`Delete all records of ${name}`, () => path`/topics/${name}/empty`, {
+    fields: [field("Partition", partition)], body: () => ({ partition: Number(partition.value || -1) }), verb: "Delete records", done,
+  });
 }
 
 function partitionsTab(name) {

@@ -2,7 +2,8 @@
 
 import { fromAddress, link, toAddress } from "./address.js";
 import { getJson } from "./api.js";
-import { fill, h, notice, searchInput, tag } from "./dom.js";
+import { openChange, showActions } from "./change.js";
+import { field, fill, h, notice, searchInput, tag } from "./dom.js";
 import { byteRate, bytes, compact, count, rate } from "./format.js";
 import { pager, save, csv, table } from "./table.js";
 
@@ -49,24 +50,50 @@ export function topicsPage() {
       table(`${count(page.total)} topics. Records in are of the cluster; where other brokers lead, by the growth of offsets, which counts transaction markers as well. ≥ means that only this broker's are known yet. Bytes in and out are of this broker, over the last 10 s.`, COLUMNS, rows, {
         sorted,
         onRow: (row) => (location.hash = link`topics/${row.name}`),
-        none: query.search ? ["No topic matches", "Search for another part of the name."] : ["No topics yet", "Create one: kafka-topics --bootstrap-server HOST:PORT --create --topic NAME"],
+        none: query.search ? ["No topic matches", "Search for another part of the name."] : ["No topics yet", "Create one here if console.write.enable is true, or with kafka-topics --create."],
       }),
       page.total > LIMIT ? pager(query.offset, LIMIT, page.total, (offset) => change({ offset })) : null,
     );
   }
+
+  const actions = h("span", null);
 
   return {
     title: "Topics",
     root: h(
       "div",
       null,
-      h("div", { class: "head" }, h("h1", null, "Topics"), h("div", { class: "end" }, h("button", { type: "button", id: "export", click: () => save("topics.csv", "text/csv", csv(EXPORTED, rows)) }, "Export CSV"))),
+      h("div", { class: "head" }, h("h1", null, "Topics"), h("div", { class: "end" }, actions, h("button", { type: "button", id: "export", click: () => save("topics.csv", "text/csv", csv(EXPORTED, rows)) }, "Export CSV"))),
       h("div", { class: "form" }, h("label", { class: "wide" }, "Search", search), h("label", { class: "line" }, internal, "Internal topics")),
       problems,
       list,
     ),
-    refresh: draw,
+    async refresh(signal) {
+      await Promise.all([draw(signal), showActions(actions, [["create-topic", "Create topic", openCreate]])]);
+    },
   };
+}
+
+function openCreate() {
+  const name = h("input", { id: "topic-name", type: "text", required: true, maxlength: 249, spellcheck: "false", autocomplete: "off" });
+  const partitions = h("input", { id: "topic-partitions", type: "number", min: 1, placeholder: "default" });
+  const replicas = h("input", { id: "topic-replicas", type: "number", min: 1, placeholder: "default" });
+  const configs = h("textarea", { id: "topic-configs", spellcheck: "false", placeholder: "one a line: retention.ms=604800000" });
+  openChange("Create a topic", () => "/topics", {
+    fields: [field("Name", name, "wide"), field("Partitions", partitions), field("Replicas", replicas), field("Settings", configs, "wide")],
+    body: () => ({ name: name.value, partitions: Number(partitions.value || -1), replication_factor: Number(replicas.value || -1), configs: settings(configs.value) }),
+    verb: "Create",
+    done: () => (location.hash = link`topics/${name.value}/partitions`),
+  });
+}
+
+function settings(text) {
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  return Object.fromEntries(lines.map((line) => {
+    const at = line.indexOf("=");
+    if (at < 1) throw new Error(`Setting ${JSON.stringify(line)}: expected name=value.`);
+    return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+  }));
 }
 
 const EXPORTED = ["name", "partitions", "replication_factor", "size_bytes", "offsets", "messages_in", "cluster_messages_in", "bytes_in", "bytes_out", "under_replicated", "offline"];

@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from broker.console import cluster_rates, offset_growth
+from broker.console.cluster_client import ClusterClient
+from broker.network.outgoing import PeerUnavailable
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from protocol.messages.delete_records import DeleteRecordsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -27,7 +31,8 @@ from tests.support.in_process_cluster import InProcessCluster, running_cluster, 
 
 ANY = 1
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
-TOPIC, GROUP, LITERAL, ALLOW, READ, DESCRIBE = 2, 3, 3, 3, 3, 8
+TOPIC, GROUP, CLUSTER, LITERAL, ALLOW = 2, 3, 4, 3, 3
+READ, CREATE, DELETE, DESCRIBE = 3, 5, 6, 8
 BROKERS = (1, 2, 3)
 
 
@@ -288,3 +293,48 @@ async def test_rates_of_the_cluster_leave_out_topics_that_the_principal_may_not_
 
         assert await growth_after_records_of("open") > 0
         assert await growth_after_records_of("closed") == 0
+
+
+async def test_changes_reach_the_controller_and_say_what_a_lost_leader_may_have_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "console.write.enable": "true",
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": "User:ANONYMOUS",
+        "console.principal": "User:console",
+    }
+    async with cluster_with_consoles(tmp_path, **settings) as (cluster, users):
+        await create_spread_topic(cluster, "spread")
+        controller = cluster.controller.services.broker_id
+        other = next(each for each in BROKERS if each != controller)
+        console = users[other]
+        new = {"name": "new", "partitions": 1, "replication_factor": 1, "configs": {}, "confirm": ""}
+        status, problem = await console.send("POST", "/topics", new)
+        assert status == 403
+        assert problem["error"].startswith("TOPIC_AUTHORIZATION_FAILED")
+        await allow(cluster, CLUSTER, "kafka-cluster", CREATE)
+        await allow(cluster, TOPIC, "spread", DELETE)
+        await until(lambda: console.broker.services.authorizer.version >= 2)
+        _, preview = await console.send("POST", "/topics", new)
+        status, change = await console.send("POST", "/topics", {**new, "confirm": preview["confirm"]})
+        assert (status, change.get("is_done")) == (200, True), change
+        await until(lambda: "new" in console.broker.services.metadata_cache.topics)
+
+        _, preview = await console.send("POST", "/topics/spread/empty", {"partition": -1, "confirm": ""})
+        assert [each["after"] for each in preview["rows"]] == ["begins at offset 10"] * 3
+        lost = next(each for each in BROKERS if each not in (other, controller))
+        ask = ClusterClient.ask
+
+        async def ask_but_one(client: ClusterClient, broker: int, request: object, **options: Any) -> Any:
+            if broker == lost and isinstance(request, DeleteRecordsRequest):
+                raise PeerUnavailable("the connection was lost")
+            return await ask(client, broker, request, **options)
+
+        monkeypatch.setattr(ClusterClient, "ask", ask_but_one)
+        body = {"partition": -1, "confirm": preview["confirm"]}
+        status, change = await console.send("POST", "/topics/spread/empty", body)
+        assert (status, change.get("is_done")) == (200, True), change
+        problems = {broker: each["problem"] for broker, each in zip(BROKERS, change["rows"], strict=True)}
+        assert problems.pop(lost) == f"broker {lost} may have deleted them: the connection was lost"
+        assert set(problems.values()) == {""}

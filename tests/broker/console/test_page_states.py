@@ -242,16 +242,19 @@ def test_nothing_can_be_changed_by_default(site: Hosted) -> None:
     site.commit("fixed-group", "fixed", {0: 0})
     browser = site.open("groups/fixed-group")
     browser.sees("fixed")
-    assert browser.count("#reset, #delete-topic") == 0
+    assert browser.count("#reset, #delete-offsets, #delete-group") == 0
     browser = site.open("topics/fixed/produce")
     browser.sees("read-only")
     assert browser.count("#send, #redrive") == 0
     browser = site.open("topics/fixed/config")
     assert browser.count("tbody button") == 0
     browser = site.open("topics/fixed")
+    assert browser.count("#add-partitions, #empty-topic, #delete-topic") == 0
     browser.click("tbody td:nth-child(3) a")
     browser.sees("Position", "dialog")
     assert browser.count("#resend") == 0
+    assert site.open("topics").count("#create-topic") == 0
+    assert site.open("security").count("#set-user, #set-quotas, #create-rule") == 0
     browser = site.open("overview")
     browser.sees("read-only")
     assert "Connect" not in browser.text("nav"), "no setting names workers of Kafka Connect"
@@ -480,6 +483,7 @@ def test_15_rules_of_a_principal_and_hanging_transactions(tmp_path: Path, browse
         "authorizer.class.name": AUTHORIZER,
         "super.users": "User:ANONYMOUS",
         "transaction.partition.verification.enable": "false",
+        "console.write.enable": "true",
     }
     with hosted(browser, tmp_path, settings) as site:
         site.create("orders")
@@ -533,6 +537,20 @@ def test_15_rules_of_a_principal_and_hanging_transactions(tmp_path: Path, browse
         assert denied.startswith("denied")
         assert "a rule that denies wins" in denied
         assert verdict("User:carol", "READ") == "denied No rule allows it."
+        browser.click("#create-rule")
+        browser.enter("#rule-principal", "User:carol")
+        browser.enter("#rule-resource", "orders")
+        browser.click("#show-preview")
+        browser.sees("Allow User:carol from *: Read on Topic orders (literal)", "#preview")
+        browser.click("#apply")
+        browser.wait(lambda: browser.count("dialog") == 0, "the end of the dialog")
+        browser.sees("4 rules.")
+        assert verdict("User:carol", "READ").startswith("allowed")
+        browser.enter("#search", "carol")
+        browser.wait(lambda: browser.count("section.card tbody tr") == 4, "one rule, a user and a quota, and a verdict")
+        browser.click("[aria-label^='Delete the rule']")
+        browser.click("#apply")
+        browser.sees("No rules")
         assert verdict("User:ANONYMOUS", "DELETE").startswith("allowed No rule concerns it: it is a super user")
 
         # A transactional batch whose producer is gone, and of which the coordinator knows nothing.

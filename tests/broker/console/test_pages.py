@@ -228,6 +228,15 @@ def test_4_topics_have_sizes_and_groups_with_lag(site: Site) -> None:
     consumer.close()
 
 
+def confirm(browser: Browser, row: str) -> None:
+    """Preview the change of a dialog, which must be one row, and make it."""
+    browser.click("#show-preview")
+    browser.sees("Preview: nothing was changed yet", "#preview")
+    assert browser.texts("#preview tbody tr") == [row]
+    browser.click("#apply")
+    browser.wait(lambda: browser.count("dialog") == 0, "the end of the dialog")
+
+
 def test_5_offsets_are_reset_with_a_preview(site: Site) -> None:
     for topic in ("reset-a", "reset-b"):
         site.create(topic)
@@ -252,9 +261,12 @@ def test_5_offsets_are_reset_with_a_preview(site: Site) -> None:
     committed = site.consumer("resetting").committed([TopicPartition("reset-a", 0), TopicPartition("reset-b", 0)], 10)
     assert [each.offset for each in committed] == [10, 10]
     browser = site.open("groups/resetting")
-    browser.click("#delete-topic")
-    browser.click("dialog button.danger")
+    browser.click("#delete-offsets")
+    confirm(browser, "reset-a-0\toffset 10\tdeleted")
     browser.wait(lambda: "reset-a" not in browser.text("main"), "the deleted offsets")
+    browser.click("#delete-group")
+    confirm(browser, "group resetting\toffsets of 1 partitions of 1 topics\tdeleted")
+    browser.wait(lambda: browser.script("return location.hash") == "#/groups", "the list of groups")
 
 
 def test_5_offsets_are_reset_to_a_time_also_in_further_topics(site: Site) -> None:
@@ -425,14 +437,52 @@ def test_12_settings_show_their_source_and_change(site: Site) -> None:
     browser.wait(lambda: browser.count("tbody tr") == 1, "what differs")
     browser.click("button[aria-label='Change retention.ms']")
     browser.enter("#new-value", "nonsense")
-    browser.click("#save-config")
+    browser.click("#show-preview")
     browser.sees("nonsense", "dialog .notice")
     browser.enter("#new-value", "120000")
-    browser.click("#save-config")
+    confirm(browser, "retention.ms\t60000 (topic)\t120000")
     browser.wait(lambda: "120000" in browser.text("tbody tr"), "the new value")
     resource = ConfigResource(ResourceType.TOPIC, "configured")
     (future,) = site.admin.describe_configs([resource]).values()
     assert future.result()["retention.ms"].value == "120000"
+
+
+def test_12_topics_are_created_grown_emptied_and_deleted(site: Site) -> None:
+    browser = site.open("topics")
+    browser.click("#create-topic")
+    browser.enter("#topic-name", "managed/")
+    browser.click("#show-preview")
+    browser.sees("INVALID_TOPIC_EXCEPTION", "#preview")
+    browser.enter("#topic-name", "managed")
+    browser.enter("#topic-partitions", "2")
+    browser.enter("#topic-configs", "nonsense")
+    browser.click("#show-preview")
+    browser.sees('Setting "nonsense": expected name=value.', "#preview")
+    browser.enter("#topic-configs", "retention.ms=60000\n")
+    browser.click("#show-preview")
+    browser.sees("2 partitions, replication factor 1", "#preview")
+    browser.enter("#topic-partitions", "3")
+    assert browser.count("#apply:enabled") == 0, "a change of the form takes another preview"
+    browser.click("#show-preview")
+    browser.sees("3 partitions, replication factor 1", "#preview")
+    browser.click("#apply")
+    browser.sees("3 partitions, replication factor 1, topic id")
+    browser.click("#add-partitions")
+    browser.enter("#partition-count", "4")
+    confirm(browser, "topic managed\t3 partitions\t4 partitions")
+    site.produce("managed", "a", "b")
+    browser = site.open("topics/managed")
+    assert browser.texts("tbody td:nth-child(5)") == ["b", "a"]
+    browser.click("#empty-topic")
+    browser.enter("#empty-partition", "0")
+    confirm(browser, "managed-0\t2 offsets from 0 on\tbegins at offset 2")
+    browser.sees("No records")
+    browser.click("#delete-topic")
+    browser.wait(lambda: browser.count("#apply:enabled"), "the preview, which needs no field")
+    site.admin.delete_topics(["managed"])["managed"].result()
+    browser.click("#apply")
+    browser.sees("does not exist", "#preview")
+    browser.press("Escape")
 
 
 def test_13_brokers_have_directories_and_controller_events(site: Site) -> None:
@@ -489,6 +539,22 @@ def test_15_transactions_and_permissions(site: Site) -> None:
     browser.enter("#resource", "transacted")
     browser.click("#ask")
     browser.sees("allowed", "#verdict")
+    browser.click("#set-user")
+    browser.enter("#user", "alice")
+    browser.enter("#password", "wonderland")
+    confirm(browser, "user alice, SCRAM-SHA-256\tdoes not exist\t4096 iterations, new password")
+    browser.sees("SCRAM-SHA-256, 4096 iterations")
+    browser.click("#set-quotas")
+    browser.enter("#quota-user", "<default>")
+    browser.enter("#producer_byte_rate", "1000")
+    confirm(browser, "user <default>: producer_byte_rate\tdoes not exist\t1,000")
+    browser.click("[aria-label='Change quotas of <default>']")
+    browser.enter("#producer_byte_rate", "")
+    confirm(browser, "user <default>: producer_byte_rate\t1,000\tdeleted")
+    browser.sees("No quotas")
+    browser.click("[data-key^='Delete SCRAM-SHA-256']")
+    confirm(browser, "user alice, SCRAM-SHA-256\t4096 iterations\tdeleted")
+    browser.sees("No users")
 
 
 def test_16_connectors_show_their_errors_and_are_restarted(site: Site, worker: FakeWorker) -> None:
