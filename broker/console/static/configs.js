@@ -31,7 +31,7 @@ export function configTab(kind, name) {
     list.className = "card";
     const rows = shown.configs.filter((row) => row.name.includes(search.value.trim()) && (!differing.checked || row.differs));
     fill(list, table(`${rows.length} settings; those that differ from the default come first.`, [
-      { title: "Setting", of: (row) => [h("div", { class: "mono" }, row.name), h("div", { class: "muted small" }, row.doc)] },
+      { title: "Setting", className: "setting", of: (row) => [h("div", { class: "mono" }, row.name), h("div", { class: "muted small" }, row.doc)] },
       { title: "Value", className: "value", of: (row) => (row.is_sensitive ? tag("hidden") : row.value === "" || row.value === null ? h("span", { class: "muted" }, "none") : [row.differs ? h("b", null, row.value) : row.value, meant(row.name, row.value)]) },
       { title: "Source", of: (row) => tag(row.source, row.differs ? "accent" : "") },
       { title: "Default", className: "value", of: (row) => (row.differs && !row.is_sensitive ? [row.default ?? "none", meant(row.name, row.default)] : "") },

@@ -3,7 +3,7 @@
 import { fromAddress, link, toAddress } from "./address.js";
 import { getJson, mayWrite, path, sendJson } from "./api.js";
 import { dialog, field, fill, h, notice, searchInput, stat, tag, toast } from "./dom.js";
-import { count } from "./format.js";
+import { count, plural } from "./format.js";
 import { pager, table } from "./table.js";
 
 const LIMIT = 50;
@@ -39,7 +39,7 @@ export function connectorsPage() {
     list.className = "card";
     fill(facts, missing(page), h("div", { class: "stats" }, stat("failed connectors", count(page.failed_connectors), page.failed_connectors ? "bad" : "good"),
       stat("failed tasks", count(page.failed_tasks), page.failed_tasks ? "bad" : "good")));
-    fill(list, table(`${count(page.total)} connectors, as ${page.worker} reports them. Those with failures come first.`, [
+    fill(list, table(`${plural(page.total, "connector")}, as ${page.worker} reports them. Those with failures come first.`, [
       { title: "Connector", of: (row) => h("a", { href: link`connect/${row.name}` }, row.name) },
       { title: "Type", of: (row) => tag(row.type) },
       { title: "Class", of: (row) => h("span", { title: row.connector_class }, row.connector_class.split(".").at(-1) || "–") },

@@ -113,7 +113,7 @@ export function copyButton(what, text) {
   if (!navigator.clipboard) return null;
   return h("button", { type: "button", class: "quiet copy", "data-key": `copy-${what}`, "aria-label": `Copy ${what}`, title: `Copy ${what}`, click: async () => {
     await navigator.clipboard.writeText(text).then(() => toast(`Copied ${what}.`), () => toast(`The browser does not let the page copy ${what}.`));
-  } }, "⧉");
+  } }, svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("rect", { x: 1.5, y: 1.5, width: 9, height: 9, rx: 1.5 }), svg("rect", { x: 5.5, y: 5.5, width: 9, height: 9, rx: 1.5 })));
 }
 
 export function closeDialogs() {

@@ -7,6 +7,11 @@ export function count(value) {
   return value === null || value === undefined ? "–" : typeof value === "bigint" || Number.isInteger(value) ? whole.format(value) : value.toFixed(1);
 }
 
+/** A number with what it counts: 1 rule, 2 rules. */
+export function plural(value, noun) {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
 export function compact(value) {
   if (value === null || value === undefined) return "–";
   if (value >= 1e9) return `${(value / 1e9).toFixed(1)} G`;
@@ -70,9 +75,9 @@ export function clock() {
 export function duration(ms) {
   if (ms === null || ms === undefined || ms < 0) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 120_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 120_000) return `${ms % 1000 ? (ms / 1000).toFixed(1) : ms / 1000} s`;
   if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
-  if (ms < 172_800_000) return `${(ms / 3_600_000).toFixed(1)} h`;
+  if (ms < 172_800_000) return `${ms % 3_600_000 ? (ms / 3_600_000).toFixed(1) : ms / 3_600_000} h`;
   return `${Math.round(ms / 86_400_000)} d`;
 }
 

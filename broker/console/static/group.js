@@ -5,7 +5,7 @@ import { getJson, mayWrite, path, readLines, sendJson } from "./api.js";
 import { spark } from "./chart.js";
 import { openChange } from "./change.js";
 import { copyButton, dialog, field, fill, h, notice, select, stat } from "./dom.js";
-import { clock, count, duration, rate } from "./format.js";
+import { clock, count, duration, plural, rate } from "./format.js";
 import { stateTag, statusTag } from "./groups.js";
 import { csv, pager, save, table } from "./table.js";
 
@@ -157,7 +157,7 @@ function assignment(topics) {
 }
 
 function partitionTable(group, unread, sorted) {
-  return table(`${count(group.partition_count)} partitions. Lag in offsets; lag in time is the age of the first unread record. STOP: unread records and no member. STALL: a member that reads nothing for ten minutes. WARN: a lag that grows in each of them.`, [
+  return table(`${plural(group.partition_count, "partition")}. Lag in offsets; lag in time is the age of the first unread record. STOP: unread records and no member. STALL: a member that reads nothing for ten minutes. WARN: a lag that grows in each of them.`, [
     { title: "Topic", sort: "name", of: (row) => h("a", { href: link`topics/${row.topic}` }, row.topic) },
     { title: "Partition", number: true, of: (row) => row.partition },
     { title: "Committed", number: true, of: (row) => (row.committed === "" ? "–" : count(BigInt(row.committed))) },

@@ -3,7 +3,7 @@
 import { fromAddress, link, toAddress } from "./address.js";
 import { getJson } from "./api.js";
 import { field, fill, h, notice, searchInput, tag } from "./dom.js";
-import { count } from "./format.js";
+import { count, plural } from "./format.js";
 import { pager, table } from "./table.js";
 
 const LIMIT = 50;
@@ -40,7 +40,7 @@ export function groupsPage() {
     list.className = "card";
     fill(problems, page.unavailable.map((each) => notice(`Broker ${each.broker} did not respond: ${each.reason}. The groups that it coordinates are missing.`)));
     fill(list,
-      table(`${count(page.total)} groups`, [
+      table(`${plural(page.total, "group")}`, [
         { title: "Group", sort: "group", className: "name", of: (row) => h("a", { href: link`groups/${row.group}` }, row.group) },
         { title: "Status", sort: "status", of: (row) => statusTag(row.status) },
         { title: "Lag", sort: "lag", number: true, of: (row) => count(row.lag) },

@@ -58,7 +58,7 @@ function buttons(name, found, form, load, go, isWritable) {
     h("button", { type: "button", id: "next-record", disabled: next === null, click: () => go(next) }, "Next →"),
     h("button", { type: "button", class: form === "auto" ? "on" : "", "data-key": "auto", click: () => load("auto") }, "Text, JSON, schema"),
     h("button", { type: "button", class: form === "hex" ? "on" : "", "data-key": "hex", click: () => load("hex") }, "Hexadecimal"),
-    h("a", { class: "button", id: "record-link", href: address }, "Link"),
+    location.hash === address ? null : h("a", { class: "button", id: "record-link", href: address }, "Link"),
     isWritable ? resend(name, record) : null);
 }
 

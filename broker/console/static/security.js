@@ -4,7 +4,7 @@ import { fromAddress, link, toAddress } from "./address.js";
 import { getJson, mayWrite } from "./api.js";
 import { openChange } from "./change.js";
 import { field, fill, h, notice, searchInput, select, tag } from "./dom.js";
-import { count } from "./format.js";
+import { count, plural } from "./format.js";
 import { table } from "./table.js";
 
 const RESOURCES = {
@@ -37,7 +37,7 @@ export function securityPage() {
   function drawRules() {
     const words = query.search.toLowerCase();
     const rows = found.acls.filter((row) => Object.values(row).join(" ").toLowerCase().includes(words));
-    fill(rules, aclTable(rows, `${count(words ? rows.length : found.acl_count)} rules. The console acts as ${found.principal}.`, isWritable ? (row) => changeRule("delete", row, refresh) : null));
+    fill(rules, aclTable(rows, `${plural(words ? rows.length : found.acl_count, "rule")}. The console acts as ${found.principal}.`, isWritable ? (row) => changeRule("delete", row, refresh) : null));
   }
 
   async function refresh(signal) {

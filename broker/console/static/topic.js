@@ -5,7 +5,7 @@ import { getJson, path } from "./api.js";
 import { openChange, showActions } from "./change.js";
 import { configTab } from "./configs.js";
 import { copyButton, field, fill, h, notice, tag } from "./dom.js";
-import { bytes, count, span } from "./format.js";
+import { bytes, count, plural, span } from "./format.js";
 import { produceTab } from "./produce.js";
 import { recordPage } from "./record.js";
 import { recordsTab } from "./records.js";
@@ -78,7 +78,7 @@ function partitionsTab(name) {
     fill(
       list,
       topic.unavailable.map((each) => notice(`Broker ${each.broker} did not respond: ${each.reason}. Its logs are not shown.`)),
-      table(`${count(topic.partition_count)} partitions, replication factor ${topic.replication_factor}, topic id ${topic.topic_id}`, COLUMNS, topic.partitions),
+      table(`${plural(topic.partition_count, "partition")}, replication factor ${topic.replication_factor}, topic id ${topic.topic_id}`, COLUMNS, topic.partitions),
       topic.partition_count > LIMIT ? pager(offset, LIMIT, topic.partition_count, (next) => { offset = next; draw(); }) : null,
     );
   }

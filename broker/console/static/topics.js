@@ -4,7 +4,7 @@ import { fromAddress, link, toAddress } from "./address.js";
 import { getJson } from "./api.js";
 import { openChange, showActions } from "./change.js";
 import { field, fill, h, notice, searchInput, tag } from "./dom.js";
-import { byteRate, bytes, compact, count, rate } from "./format.js";
+import { byteRate, bytes, compact, count, plural, rate } from "./format.js";
 import { pager, save, csv, table } from "./table.js";
 
 const LIMIT = 50;
@@ -47,7 +47,7 @@ export function topicsPage() {
     fill(problems, page.unavailable.map((each) => notice(`Broker ${each.broker} did not respond: ${each.reason}. Sizes are too low.`)));
     fill(
       list,
-      table(`${count(page.total)} topics. Records in are of the cluster; where other brokers lead, by the growth of offsets, which counts transaction markers as well. ≥ means that only this broker's are known yet. Bytes in and out are of this broker, over the last 10 s.`, COLUMNS, rows, {
+      table(`${plural(page.total, "topic")}. Records in are of the cluster; where other brokers lead, by the growth of offsets, which counts transaction markers as well. ≥ means that only this broker's are known yet. Bytes in and out are of this broker, over the last 10 s.`, COLUMNS, rows, {
         sorted,
         onRow: (row) => (location.hash = link`topics/${row.name}`),
         none: query.search ? ["No topic matches", "Search for another part of the name."] : ["No topics yet", "Create one here if console.write.enable is true, or with kafka-topics --create."],
