@@ -60,3 +60,17 @@ def http_urls_problem(texts: Sequence[str]) -> str | None:
         if match is None or not 0 < int(match["port"] or 80) <= PORT_MAX:
             return f"Expected http://host:port or https://host:port as URL {at}, without a user, a password or a query"
     return None
+
+
+def named_urls_problem(texts: Sequence[str]) -> str | None:
+    """Return what was expected if one of several texts is not a name with an HTTP URL, `name=http://host:port`."""
+    pairs = [text.partition("=") for text in texts]
+    for at, (name, _, _) in enumerate(pairs, 1):
+        if not re.fullmatch(r"[\w.-]{1,40}", name):
+            return (
+                f"Expected name=http://host:port as element {at}, the name with up to 40 letters, digits, '.', '_', '-'"
+            )
+    names = [name for name, _, _ in pairs]
+    if len(set(names)) < len(names):
+        return "Expected each name once"
+    return http_urls_problem([url for _, _, url in pairs])

@@ -11,7 +11,7 @@ Owns the rows. Must not know which code reads them.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from config.addresses import host_and_port_problem, http_urls_problem
+from config.addresses import host_and_port_problem, http_urls_problem, named_urls_problem
 from config.definition import ConfigType, Importance, NoEffect, Password, Property, Rows, UpdateMode, Visibility
 from config.validators import Check, KnownClass, NotEmpty, OneOf, Principals, PythonClass, Range, RangeOr
 from config.versions import RELEASED_VERSIONS, version_problem
@@ -41,6 +41,7 @@ NON_EMPTY_STRING = NotEmpty("non-empty string")
 NON_EMPTY_LIST = NotEmpty("non-empty list")
 HOST_AND_PORT = Check(host_and_port_problem, "host:port")
 HTTP_URLS = Check(http_urls_problem, "http://host:port,...")
+NAMED_URLS = Check(named_urls_problem, "name=http://host:port,...")
 RELEASED_VERSION = Check(version_problem, f"[{', '.join(RELEASED_VERSIONS)}]")
 PYTHON_CLASS = PythonClass()
 JMX_REPORTERS = (
@@ -766,8 +767,8 @@ CONSOLE_HOSTS = string_list("console.hosts", (), READ_ONLY, LOW, visibility=FORE
     doc="Host names under which browsers reach the web console, besides localhost and numeric addresses. Requests with "
         "another Host header are rejected. Milena's own setting.")
 CONSOLE_WRITE_ENABLE = boolean("console.write.enable", False, READ_ONLY, MEDIUM, visibility=FOREIGN,
-    doc="Whether the web console may produce records, change and delete the offsets of groups, change "
-        "configurations, and restart, pause, resume and stop connectors. Milena's own setting.")
+    doc="Whether the web console may change anything: produce records, manage topics, configurations, groups, ACLs, "
+        "users and quotas, and restart, pause, resume and stop connectors. Milena's own setting.")
 CONSOLE_PRINCIPAL = string("console.principal", "User:ANONYMOUS", READ_ONLY, MEDIUM, NON_EMPTY_STRING,
     visibility=FOREIGN,
     doc="The principal as which the web console acts if there is an authorizer. Milena's own setting.")
@@ -777,6 +778,12 @@ CONSOLE_SCHEMA_REGISTRY_URL = string("console.schema.registry.url", None, READ_O
 CONSOLE_CONNECT_URL = string_list("console.connect.url", (), READ_ONLY, LOW, HTTP_URLS, visibility=FOREIGN,
     doc="Addresses of the workers of one Kafka Connect cluster, such as http://host:8083, whose connectors the web "
         "console shows. If a worker does not respond, the next one is asked. Milena's own setting.")
+CONSOLE_BROKERS = string_list("console.brokers", (), READ_ONLY, LOW, HTTP_URLS, visibility=FOREIGN,
+    doc="Addresses of the HTTP ports of the other brokers, such as http://host:9404, whose rates and latencies the web "
+        "console of this broker shows beside its own. Milena's own setting.")
+CONSOLE_CLUSTERS = string_list("console.clusters", (), READ_ONLY, LOW, NAMED_URLS, visibility=FOREIGN,
+    doc="Consoles of other clusters, such as staging=http://host:9404, to which the page of the web console can "
+        "switch. Milena's own setting.")
 TELEMETRY_MAX_BYTES = integer("telemetry.max.bytes", 1_048_576, READ_ONLY, LOW, POSITIVE,
     doc="Largest batch of metrics a client may push. A broker in a cluster with ZooKeeper takes none.")
 

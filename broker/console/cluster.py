@@ -15,6 +15,7 @@ from broker.cluster.metadata_cache import NO_LEADER
 from broker.console.cluster_client import Responses
 from broker.console.cluster_rates import total_elsewhere
 from broker.console.console import SOON_S, Console
+from broker.console.figures import rate
 from broker.console.machine import Machine, machine
 from broker.console.topics import STEP_SIZE, Unavailable, state_of, unavailable_of
 from milena_broker import __version__
@@ -169,14 +170,6 @@ async def overview(console: Console) -> Overview:
     tally = await _recent_tally(console)
     logs, elsewhere = await asyncio.gather(console.log_dirs.soon(), _total_elsewhere_soon(console))
     lag = measures.loop_lag()
-    rates = console.rates
-    seconds = 10.0
-
-    def rate(name: str) -> float:
-        series = rates.figure(name)
-        last = None if series is None else series.last(rates.index)
-        return 0.0 if last is None else last / seconds
-
     return Overview(
         cluster_id=metadata.cluster_id,
         broker_id=services.broker_id,
@@ -195,11 +188,11 @@ async def overview(console: Console) -> Overview:
         offline=tally.by_state["offline"],
         not_preferred=tally.by_state["not preferred"],
         rates=ClusterRates(
-            messages_in=rate("messages_in"),
-            cluster_messages_in=None if elsewhere is None else rate("messages_in") + elsewhere,
-            bytes_in=rate("bytes_in"),
-            bytes_out=rate("bytes_out"),
-            requests=rate("requests"),
+            messages_in=rate(console, "messages_in"),
+            cluster_messages_in=None if elsewhere is None else rate(console, "messages_in") + elsewhere,
+            bytes_in=rate(console, "bytes_in"),
+            bytes_out=rate(console, "bytes_out"),
+            requests=rate(console, "requests"),
             loop_idle_percent=round(measures.loop_idle_percent(), 1),
             loop_lag_p99_ms=round(lag.quantiles["0.99"] * 1000, 2),
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from base.dataclass import dataclass
@@ -30,6 +30,7 @@ from broker.requests.request_metrics import RequestMetrics
 from broker.requests.services import Services
 from broker.security.acls import Operation, ResourceType
 from config import broker_properties as properties
+from milena_broker import __version__
 from protocol.errors import KafkaError
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.list_groups import ListGroupsRequest
@@ -143,6 +144,9 @@ class Console:
         connect_urls = config[properties.CONSOLE_CONNECT_URL]
         self.connect = Workers(connect_urls, services.clock.monotonic_ms) if connect_urls else None
         """The workers of Kafka Connect; None: the console has no page of connectors."""
+        self.broker_urls: Sequence[str] = config[properties.CONSOLE_BROKERS]
+        """The HTTP ports of other brokers, which are asked for their rates and latencies."""
+        self.version = __version__
         self.rates = RatesHistory()
         self.growth = OffsetGrowth()
         self.group_history = GroupHistory()
@@ -158,7 +162,8 @@ class Console:
     @property
     def optional_pages(self) -> tuple[str, ...]:
         """The pages that settings have switched on."""
-        return () if self.connect is None else ("connect",)
+        pages = {"connect": self.connect is not None, "schemas": self.schemas.is_configured}
+        return tuple(name for name, is_on in pages.items() if is_on)
 
     @property
     def is_ready(self) -> bool:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import gzip
 import hashlib
+import html
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,6 +48,8 @@ CONTENT_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": 
 PAGES: Final = ("index.html",)
 OPTIONAL_PAGES: Final = b'data-optional=""'
 """The attribute of the page in which its scripts find the names of the pages that settings have switched on."""
+CLUSTERS: Final = b'data-clusters=""'
+"""The attribute with the consoles of other clusters."""
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "Content-Security-Policy": (
@@ -84,8 +87,10 @@ class ConsoleHttp:
         """Add the pages and resources to an application."""
         router = application.router
         optional = b'data-optional="%s"' % " ".join(self._console.optional_pages).encode()
+        clusters = ",".join(self._console.services.config[properties.CONSOLE_CLUSTERS])
+        others = b'data-clusters="%s"' % html.escape(clusters).encode()
         for name, file in page_files().items():
-            content = file.replace(OPTIONAL_PAGES, optional) if name in PAGES else file
+            content = file.replace(OPTIONAL_PAGES, optional).replace(CLUSTERS, others) if name in PAGES else file
             handler = self._guarded(_static(name, content), is_page=name in PAGES)
             router.add_get(f"/console/{name}", handler)
             if name in PAGES:

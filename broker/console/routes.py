@@ -11,7 +11,18 @@ from enum import IntEnum
 from typing import Any, Final, Literal, get_args
 
 from base.dataclass import dataclass
-from broker.console import cluster, configs, group_list, groups, requests, security, topics, transactions
+from broker.console import (
+    cluster,
+    configs,
+    figures,
+    group_list,
+    groups,
+    requests,
+    schema_browser,
+    security,
+    topics,
+    transactions,
+)
 from broker.console.changes import acls as acl_changes
 from broker.console.changes import configs as config_changes
 from broker.console.changes import groups as group_changes
@@ -360,6 +371,32 @@ RESOURCES: tuple[Resource, ...] = (
         (GROUP,),
         body=group_changes.OffsetReset,
         is_write=True,
+    ),
+    Resource("GET", "/figures", figures.figures, figures.Figures, "Rates and latencies of this broker."),
+    Resource(
+        "GET",
+        "/figures/all",
+        figures.all_figures,
+        figures.AllFigures,
+        "Rates and latencies of this broker and of those that console.brokers names.",
+    ),
+    Resource(
+        "GET",
+        "/subjects",
+        schema_browser.subjects,
+        schema_browser.SubjectPage,
+        "A page of the subjects of the schema registry.",
+        (SEARCH, OFFSET, LIMIT),
+        optional_page="schemas",
+    ),
+    Resource(
+        "GET",
+        "/subjects/{subject}",
+        schema_browser.subject,
+        schema_browser.Subject,
+        "A subject of the schema registry with its newest versions.",
+        (Parameter("subject", "string", "Name of the subject.", is_in_path=True, length_max=1_000),),
+        optional_page="schemas",
     ),
     _change("/groups/{group}/delete", group_changes.delete_group, Confirmation, "Delete a group.", GROUP),
     _change(

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from config.addresses import HostAndPort, host_and_port_problem, http_urls_problem
+from config.addresses import HostAndPort, host_and_port_problem, http_urls_problem, named_urls_problem
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,15 @@ def test_an_http_url_that_is_malformed_or_has_a_password_is_rejected_without_nam
 
 def test_more_than_sixteen_http_urls_are_rejected() -> None:
     assert http_urls_problem(["http://a"] * 17) == "Expected at most 16 URLs, not 17"
+
+
+def test_named_urls_have_different_names() -> None:
+    assert named_urls_problem(["a=http://a:1", "b.c-d_e=https://b"]) is None
+    for texts, problem in (
+        (["http://a"], "Expected name=http://host:port as element 1"),
+        (["a=http://a", "=http://b"], "Expected name=http://host:port as element 2"),
+        (['a"=http://a'], "Expected name=http://host:port as element 1"),
+        (["a=http://a", "a=http://b"], "Expected each name once"),
+        (["a=ftp://a"], "Expected http://host:port or https://host:port as URL 1"),
+    ):
+        assert (named_urls_problem(texts) or "").startswith(problem)

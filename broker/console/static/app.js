@@ -9,6 +9,7 @@ import { groupsPage } from "./groups.js";
 import { overviewPage } from "./overview.js";
 import { partitionsPage } from "./partitions.js";
 import { requestsPage } from "./requests.js";
+import { subjectPage, subjectsPage } from "./schemas.js";
 import { securityPage } from "./security.js";
 import { topicPage } from "./topic.js";
 import { topicsPage } from "./topics.js";
@@ -28,6 +29,7 @@ const ALL_PAGES = [
   ["requests", "Requests", requestsPage],
   ["transactions", "Transactions", transactionsPage],
   ["connect", "Connect", (names) => (names.length ? connectorPage(names) : connectorsPage()), true],
+  ["schemas", "Schemas", (names) => (names.length ? subjectPage(names) : subjectsPage()), true],
   ["security", "Security", securityPage],
 ];
 
@@ -114,6 +116,15 @@ function navigation(name) {
   );
 }
 
+/** The consoles of other clusters, as the setting has them: name=address,... */
+function clusterChoice() {
+  const others = nav.dataset.clusters.split(",").filter(Boolean).map((each) => each.split(/=(.*)/s, 2));
+  if (!others.length) return;
+  const choice = h("select", { id: "cluster", "aria-label": "Cluster", change: () => location.assign(`${choice.value}/${location.hash.split("/", 2).join("/")}`) },
+    h("option", { value: "" }, "This cluster"), others.map(([name, address]) => h("option", { value: address }, name)));
+  live.before(choice);
+}
+
 const theme = document.getElementById("theme");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -135,6 +146,7 @@ const stored = localStorage.getItem("theme");
 if (stored) document.documentElement.dataset.theme = stored;
 dark.addEventListener("change", showTheme);
 showTheme();
+clusterChoice();
 addEventListener("hashchange", () => {
   closeDialogs();
   show();

@@ -78,17 +78,24 @@ function resentTable(rows) {
   ], rows);
 }
 
-/** A button that produces a stored record again. */
+/** Headers in which common frameworks note the topic of a dead letter, as the broker knows them. */
+const TOPIC_HEADERS = ["kafka_dlt-original-topic", "__connect.errors.topic", "x-original-topic", "original-topic"];
+
+/** Buttons that produce a stored record again: to a topic, or to that from which a dead letter comes. */
 export function resend(name, record) {
   const target = h("input", { id: "resend-topic", type: "text", value: name, "aria-label": "Topic to resend to" });
-  const button = h("button", { type: "button", id: "resend", async click() {
+  const origin = TOPIC_HEADERS.map((header) => record.headers.find((each) => each.key === header)?.value.text).find(Boolean);
+  async function send(topic) {
     try {
-      const sent = await sendJson("POST", path`/topics/${name}/resend`, { records: [{ partition: record.partition, offset: Number(record.offset) }], topic: target.value, header: "" });
+      const sent = await sendJson("POST", path`/topics/${name}/resend`, { records: [{ partition: record.partition, offset: Number(record.offset) }], topic, header: "" });
       const [row] = sent.records;
       toast(row.problem || `Produced to ${row.topic}, partition ${row.produced_partition}, offset ${row.produced_offset}.`);
     } catch (error) {
       toast(error.message);
     }
-  } }, "Resend to");
-  return [button, target];
+  }
+  return [
+    origin ? h("button", { type: "button", id: "send-back", click: () => send("") }, `Send back to ${origin}`) : null,
+    h("button", { type: "button", id: "resend", click: () => send(target.value) }, "Resend to"), target,
+  ];
 }

@@ -2,8 +2,8 @@
 
 import { getJson } from "./api.js";
 import { chart } from "./chart.js";
-import { fill, h, select, svg } from "./dom.js";
-import { bytes, compact, count, milliseconds } from "./format.js";
+import { fill, h, notice, select, svg, tag } from "./dom.js";
+import { byteRate, bytes, compact, count, milliseconds, rate } from "./format.js";
 import { table } from "./table.js";
 
 const PARTS = [["queue", "queue", 1], ["local", "local", 2], ["remote", "remote", 3], ["throttle", "throttled", 4], ["response_queue", "response queue", 5], ["send", "send", 6]];
@@ -13,9 +13,11 @@ const sizes = (value) => bytes(Math.round(value));
 export function requestsPage() {
   const window = select("window", [["hour", "last hour, every 10 s"], ["day", "last 24 hours, every 2 min"]], "hour");
   const charts = h("div", { class: "grid" }, h("div", { class: "card skeleton" }), h("div", { class: "card skeleton" }));
+  const all = h("div", null);
   const list = h("section", { class: "card skeleton" });
   async function draw(signal) {
-    const [rates, served] = await Promise.all([getJson("/rates", { window: window.value }, signal), getJson("/requests", {}, signal)]);
+    const [rates, served, figures] = await Promise.all([getJson("/rates", { window: window.value }, signal), getJson("/requests", {}, signal), getJson("/figures/all", {}, signal)]);
+    fill(all, allBrokers(figures, served.broker));
     const one = (title, names, text) => h("section", { class: "card" }, h("h2", null, title),
       chart(title, names.map(([key, label]) => ({ title: label, values: rates.series[key] ?? [] })), { end: rates.end_ms, step: rates.step_ms, text, base: text === sizes ? 2 : 10 }));
     const microseconds = (value) => milliseconds(value / 1000);
@@ -41,9 +43,28 @@ export function requestsPage() {
   window.addEventListener("change", () => draw());
   return {
     title: "Requests",
-    root: h("div", null, h("div", { class: "head" }, h("h1", null, "Requests and rates"), h("div", { class: "end" }, h("label", { class: "line" }, "Window", window))), h("p", { class: "muted small" }, "All figures are of this broker: Kafka's protocol has no request for those of another. Open the console of that broker to see them."), charts, list),
+    root: h("div", null, h("div", { class: "head" }, h("h1", null, "Requests and rates"), h("div", { class: "end" }, h("label", { class: "line" }, "Window", window))), all, charts, list),
     refresh: draw,
   };
+}
+
+/** The figures of this broker, and of those whose consoles it asks. */
+function allBrokers(found, own) {
+  const others = "Kafka's protocol has no request for the figures of another broker: console.brokers names the HTTP ports that are asked.";
+  return h("section", { class: "card" }, h("h2", null, "Brokers"),
+    found.silent.map((each) => notice(`${each.address} did not report its figures: ${each.reason}.`)),
+    table(`Over the last 10 s. ${found.brokers.length + found.silent.length > 1 ? "" : others}`, [
+      { title: "Broker", of: (row) => [h("b", null, row.broker), " ", row.broker === own ? tag("this one") : null] },
+      { title: "Records in", number: true, of: (row) => rate(row.messages_in) },
+      { title: "Bytes in", number: true, of: (row) => byteRate(row.bytes_in) },
+      { title: "Bytes out", number: true, of: (row) => byteRate(row.bytes_out) },
+      { title: "Requests", number: true, of: (row) => rate(row.requests) },
+      { title: "Produce, p99", number: true, of: (row) => (row.produce_p99_ms === null ? "–" : milliseconds(row.produce_p99_ms)) },
+      { title: "Consumer fetch, p99", number: true, of: (row) => (row.fetch_p99_ms === null ? "–" : milliseconds(row.fetch_p99_ms)) },
+      { title: "Loop idle", number: true, of: (row) => `${row.loop_idle_percent.toFixed(0)} %` },
+      { title: "Loop lag, p99", number: true, of: (row) => milliseconds(row.loop_lag_p99_ms) },
+      { title: "Connections", number: true, of: (row) => count(row.connections) },
+    ], found.brokers));
 }
 
 function legend() {

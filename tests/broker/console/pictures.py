@@ -32,9 +32,9 @@ LOOP_LAG_S = {"0.50": 0.0003, "0.75": 0.0005, "0.95": 0.0009, "0.98": 0.0012, "0
 TOPICS = {"orders": 6, "payments": 3, "page-views": 12, "customers": 1, "shipments": 3}
 PICTURES = {"console-overview": "overview", "console-records": "topics/orders", "console-group": "groups/billing"}
 PAGES = (
-    "overview", "topics", "topics/orders", "topics/orders/records/0/5", "topics/orders/search", "topics/orders/tail", "topics/orders/partitions",
-    "topics/orders/groups", "topics/orders/config", "topics/orders/produce", "groups", "groups/billing", "brokers",
-    "brokers/0", "partitions", "requests", "transactions", "security",
+    "overview", "topics", "topics/orders", "topics/orders/records/0/5", "topics/orders/search", "topics/orders/tail",
+    "topics/orders/partitions", "topics/orders/groups", "topics/orders/config", "topics/orders/produce", "groups",
+    "groups/billing", "brokers", "brokers/0", "partitions", "requests", "transactions", "security",
 )  # fmt: skip
 SIZES = ((1280, False), (1280, True), (390, False), (390, True))
 

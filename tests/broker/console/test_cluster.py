@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from broker.console import cluster_rates, offset_growth
+from broker.console import cluster_rates, figures, offset_growth
 from broker.console.cluster_client import ClusterClient
 from broker.network.outgoing import PeerUnavailable
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -165,6 +165,22 @@ async def test_every_broker_shows_the_whole_cluster(tmp_path: Path) -> None:
             assert group["has_history"] == (groups["g0"] == user.broker.services.broker_id)
             configs = await user.get("/configs/broker/3")
             assert {each["name"]: each["value"] for each in configs["configs"]}["broker.id"] == "3"
+
+
+async def test_figures_of_other_brokers_are_those_of_their_consoles(tmp_path: Path) -> None:
+    async with cluster_with_consoles(tmp_path) as (_, users):
+        urls = [users[2].address, "http://127.0.0.1:1", f"{users[3].address}/none", f"{users[1].address}/"]
+        found, silent = await figures.reported(urls)
+        assert [each["broker"] for each in found] == [2, 1]
+        assert found[0] == await users[2].get("/figures") | {
+            name: found[0][name] for name in ("loop_idle_percent", "loop_lag_p99_ms", "requests", "connections")
+        }
+        assert [(each["address"], each["reason"].partition(":")[0]) for each in silent] == [
+            (urls[1], "cannot connect"),
+            (urls[2], "it responded with status 404"),
+        ]
+        page = await users[1].get("/figures/all")
+        assert ([each["broker"] for each in page["brokers"]], page["silent"]) == ([1], [])
 
 
 async def test_pages_show_the_rest_when_a_broker_is_away(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ async def test_changes_need_what_a_form_cannot_send(console: ConsoleUser) -> Non
             f"{console.address}/api/v1/topics/t/records", data=body, headers={"Content-Type": content_type}
         ) as response:
             assert response.status == 415
-    assert await status_of(console, "/api/v1/groups/g", {}, "DELETE") == 400
+    assert await status_of(console, "/api/v1/groups/g/delete", {}, "POST") == 415
 
 
 async def test_files_are_compressed_and_sent_once(console: ConsoleUser) -> None:

@@ -353,8 +353,12 @@ def schema_registry(schemas: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = re.fullmatch(r"/schemas/ids/(\d+)", self.path)
-            schema = schemas.get(int(found[1])) if found else None
+            found = re.fullmatch(r"/(?:schemas/ids|subjects/typed-value/versions)/(\d+)", self.path)
+            schema: Any = (
+                schemas.get(int(found[1])) | {"id": int(found[1])} if found and int(found[1]) in schemas else None
+            )
+            lists = {"/subjects": ["typed-value"], "/subjects/typed-value/versions": list(schemas)}
+            schema = lists.get(self.path, schema)
             body = json.dumps(schema or {"error_code": 40403}).encode()
             self.send_response(200 if schema else 404)
             self.send_header("Content-Type", "application/json")
@@ -380,7 +384,11 @@ def test_10_values_with_a_schema_of_the_registry_or_their_own(tmp_path: Path, br
     fastavro.writer(file, fastavro.parse_schema(AVRO), [{"id": 6, "who": "own"}])
     with (
         schema_registry(schemas) as address,
-        hosted(browser, tmp_path, {"console.schema.registry.url": address}) as site,
+        hosted(
+            browser,
+            tmp_path,
+            {"console.schema.registry.url": address, "console.clusters": "staging=http://127.0.0.1:1"},
+        ) as site,
     ):
         site.create("typed")
         site.produce(
@@ -400,6 +408,12 @@ def test_10_values_with_a_schema_of_the_registry_or_their_own(tmp_path: Path, br
         browser.click("tbody tr:last-child td:nth-child(3) a")
         browser.sees('{\n  "id": 5,\n  "who": "<b>"\n}', "dialog")
         browser.sees("AVRO schema 1", "dialog")
+        browser = site.open("schemas")
+        browser.click("tbody a")
+        browser.sees("Schemas of the topic typed. 2 versions")
+        browser.sees("Version 2 PROTOBUF, schema 2")
+        assert browser.texts("pre")[1].startswith('{\n  "type": "record"')
+        assert browser.texts("#cluster option") == ["This cluster", "staging"]
 
 
 # 13

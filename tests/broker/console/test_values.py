@@ -108,8 +108,24 @@ async def test_values_are_opened_with_schemas_of_the_registry(tmp_path: Any) -> 
         found = schemas.get(int(request.match_info["id"]))
         return web.json_response(found) if found else web.json_response({"error_code": 40403}, status=404)
 
+    subjects = {"t-value": [1, 2], "a/b": [2], "empty": []}
+
+    async def names(request: web.Request) -> web.Response:
+        return web.json_response(list(subjects))
+
+    async def versions(request: web.Request) -> web.Response:
+        found = subjects.get(request.match_info["subject"])
+        return web.json_response({"error_code": 40401}, status=404) if found is None else web.json_response(found)
+
+    async def version(request: web.Request) -> web.Response:
+        number = int(request.match_info["version"])
+        return web.json_response({"id": number, "version": number, **schemas[number]})
+
     application = web.Application()
     application.router.add_get("/schemas/ids/{id}", by_id)
+    application.router.add_get("/subjects", names)
+    application.router.add_get("/subjects/{subject}/versions", versions)
+    application.router.add_get("/subjects/{subject}/versions/{version}", version)
     runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -159,6 +175,17 @@ async def test_values_are_opened_with_schemas_of_the_registry(tmp_path: Any) -> 
             lines = await user.lines("/topics/t/search", filter="value.who = ada or value.id = 5")
             assert [each["record"]["value"]["form"] for each in lines[:-1]] == ["avro", "protobuf"]
             assert lines[-1]["progress"]["undecoded"] == 3
+            page = await user.get("/subjects", search="E")
+            assert page == {"total": 2, "subjects": ["empty", "t-value"]}
+            subject = await user.get("/subjects/t-value")
+            assert (subject["topic"], [each["version"] for each in subject["versions"]]) == ("t", [2, 1])
+            assert subject["versions"][0] == {"version": 2, "id": 2, "kind": "PROTOBUF", "text": PROTO}
+            assert json.loads(subject["versions"][1]["text"]) == AVRO
+            assert await user.error("/subjects/none") == (404, "the registry has no /subjects/none/versions")
+            await runner.cleanup()
+            status, problem = await user.error("/subjects")
+            assert status == 503
+            assert problem.startswith("the registry did not respond: ")
             assert shown[6] == ("avro", '[{"id": 6, "who": "x"}]')
     finally:
         await runner.cleanup()
