@@ -137,6 +137,11 @@ def main() -> None:
         for name, page in PICTURES.items():
             site.open(page)
             save(browser, options.output / f"{name}.png", height_max=900)
+        browser.size(1280, 560)
+        site.open("topics/payments")
+        browser.click("#delete-topic")
+        browser.wait(lambda: browser.count("#apply:enabled"), "the preview")
+        save(browser, options.output / "console-change.png", height_max=560)
         for width, is_dark in SIZES if options.all else ():
             for page in PAGES:
                 browser.size(width, 900, is_dark=is_dark)
