@@ -45,6 +45,7 @@ from tests.support.loop_thread import loop_thread
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 ANY, TOPIC, LITERAL, PREFIXED, ALLOW, DENY, READ, WRITE = 1, 2, 3, 4, 3, 2, 3, 4
 MINUTE_MS = 60_000
+PIECE_SIZE = 32 << 10
 
 
 @pytest.fixture(autouse=True)
@@ -303,18 +304,25 @@ def test_9_the_tail_says_when_it_cannot_keep_up_and_drops_nothing(
     site: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "TAIL_PAUSE_S", 1.0)  # the records arrive between two reads
+    read = site.console.reader.read
+
+    async def read_slowly(*arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.05)  # so that the page shows what it gets
+        return await read(*arguments, **{"piece_size": PIECE_SIZE, **options})
+
+    monkeypatch.setattr(site.console.reader, "read", read_slowly)
     site.create("flooded", 2)
     browser = site.open("topics/flooded/tail")
     browser.click("#follow")
     browser.sees("Up to date.")
     watch(browser, "#tail-state", "states")
-    value = "x" * 4_000
+    value = "x" * 400
     for partition in (0, 1):
-        site.produce("flooded", *(f"{number} {value}" for number in range(300)), partition=partition)
-    # Not in the whole page, whose half a megabyte the browser would return at each poll.
+        values = (f"{number} {value}" for number in range(300))
+        site.produce("flooded", *values, partition=partition, **{"batch.num.messages": 50})
     browser.sees("600 records received, the newest 500 are shown. Up to date.", "#tail-state")
     behind = [each for each in watched(browser, "states") if "offsets behind" in str(each)]
-    assert behind, "at 256 KiB a read, 2.4 MB arrive faster than they are read"
+    assert behind, "120 KB of each partition arrive faster than they are read in pieces of 32 KiB"
     assert "records arrive faster than they are read, none is left out" in str(behind[0])
     assert browser.text(".notice.bad") == ""
 
