@@ -110,13 +110,13 @@ class ClusterClient:
             self._hide(api, response)
         return response
 
-    async def ask_each(self, requests: Mapping[int, object], *, timeout_ms: int = TIMEOUT_MS) -> Responses[Any]:
+    async def ask_each(self, requests: Mapping[int, object]) -> Responses[Any]:
         """Ask several brokers at the same time, each its own request."""
         responses: Responses[Any] = Responses()
 
         async def ask_one(broker_id: int, request: object) -> None:
             try:
-                responses.by_broker[broker_id] = await self.ask(broker_id, request, timeout_ms=timeout_ms)
+                responses.by_broker[broker_id] = await self.ask(broker_id, request)
             except (PeerUnavailable, Malformed) as error:
                 responses.unavailable[broker_id] = str(error)
             except KafkaError as error:

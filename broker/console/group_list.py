@@ -17,8 +17,8 @@ from broker.console.cluster_client import Responses
 from broker.console.committed_offsets import committed
 from broker.console.console import Console
 from broker.console.group_lags import end_offsets, partitions_of
-from broker.console.group_status import Status, partition_status, rank, worst
-from broker.console.groups import described_groups, lags_of, members_of
+from broker.console.group_status import Status, rank, worst
+from broker.console.groups import described_groups, lags_of, members_of, statuses_of
 from broker.console.topics import Order, Unavailable, unavailable_of
 from broker.network.outgoing import PeerUnavailable
 from protocol.errors import KafkaError
@@ -150,14 +150,7 @@ async def _facts_of(
     ends: Mapping[TopicPartition, int],
 ) -> Facts:
     lags = await lags_of(offsets, ends, console.pause)
-    topics = set()
-    statuses: list[Status] = []
-    for number, each in enumerate(offsets.keys() | readers.keys()):
-        if number % STEP_SIZE == 0:
-            await console.pause()
-        topics.add(each[0])
-        history = console.group_history.of(group, *each)
-        statuses.append(
-            partition_status(lags.get(each), history, has_member=each in readers, is_committed=each in offsets)
-        )
+    partitions = offsets.keys() | readers.keys()
+    statuses = [each async for each in statuses_of(console, group, partitions, offsets, lags, readers)]
+    topics = {topic for topic, _ in partitions}
     return Facts(members=members, topics=len(topics), lag=sum(lags.values()), status=worst(statuses))

@@ -8,7 +8,7 @@ partitions, which their leaders know. The history of lags is kept by the coordin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Literal, TypedDict
 
@@ -19,7 +19,7 @@ from broker.console.cluster_client import EARLIEST
 from broker.console.committed_offsets import committed
 from broker.console.console import Console
 from broker.console.group_lags import TopicGroup, end_offsets, groups_by_topic, lags_in_time_ms, partitions_of
-from broker.console.group_status import Status, partition_status
+from broker.console.group_status import Status, partition_status, worst
 from broker.console.problem import ProblemError, not_found, of_code
 from broker.console.topics import require_topic
 from broker.coordination.partitioner import partition_for
@@ -68,7 +68,7 @@ class GroupPartitionRow(TypedDict):
 
 
 class GroupDetail(TypedDict):
-    """One group with a page of its partitions. `topics` and `lag` are of all partitions.
+    """One group with a page of its partitions. `topics`, `lag` and `status`, the worst one, are of all partitions.
 
     `lags` and `rates` of partitions (offsets committed per second) are of the last hour, one a minute. Only the
     coordinator keeps them. `oldest_unread_ms` is of the page and of the partitions with the largest lags.
@@ -85,6 +85,7 @@ class GroupDetail(TypedDict):
     partitions: list[GroupPartitionRow]
     lag: int
     oldest_unread_ms: int
+    status: Status
     has_history: bool
     history_end_ms: int
 
@@ -143,9 +144,26 @@ async def group(console: Console, *, group: str, sort: PartitionSort, offset: in
         partitions=rows,
         lag=sum(lags.values()),
         oldest_unread_ms=max(times.values(), default=0),
+        status=worst([status async for status in statuses_of(console, group, ordered, offsets, lags, readers)]),
         has_history=broker == console.services.broker_id,
         history_end_ms=console.group_history.recorded_ms,
     )
+
+
+async def statuses_of(
+    console: Console,
+    group: str,
+    partitions: Iterable[TopicPartition],
+    offsets: Mapping[TopicPartition, int],
+    lags: Mapping[TopicPartition, int],
+    readers: Mapping[TopicPartition, str],
+) -> AsyncIterator[Status]:
+    """Yield the status of a group in each partition."""
+    for number, each in enumerate(partitions):
+        if number % STEP_SIZE == 0:
+            await console.pause()
+        history = console.group_history.of(group, *each)
+        yield partition_status(lags.get(each), history, has_member=each in readers, is_committed=each in offsets)
 
 
 def coordinator_of(console: Console, group: str) -> int:

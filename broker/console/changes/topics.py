@@ -21,9 +21,10 @@ from broker.console.group_lags import groups_by_topic
 from broker.console.problem import bad_request, of_code
 from broker.console.records.cursors import cursor_of, offsets_of_cursor
 from broker.console.topics import require_topic
+from broker.network.outgoing import PeerUnavailable
 from config import broker_properties as properties
 from config.describe import describe_topic
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -154,29 +155,28 @@ async def empty_topic(console: Console, *, name: str, body: Emptying) -> Change:
 
 async def _empty(console: Console, name: str, up_to: Mapping[int, int]) -> list[str]:
     """Delete records; return for each partition why its records were not deleted."""
-    by_leader: dict[int, list[DeleteRecordsPartition]] = {}
-    for number, offset in up_to.items():
-        leader = console.services.metadata_cache.leader_of(name, number)
-        by_leader.setdefault(leader, []).append(DeleteRecordsPartition(partition_index=number, offset=offset))
-    problems = dict.fromkeys(up_to, "")
-    for one in by_leader.pop(NO_LEADER, ()):
-        problems[one.partition_index] = "it has no leader"
-    responses = await console.client.ask_each(
-        {
-            leader: DeleteRecordsRequest(
-                topics=[DeleteRecordsTopic(name=name, partitions=wanted)], timeout_ms=TIMEOUT_MS
-            )
-            for leader, wanted in by_leader.items()
-        },
-        timeout_ms=TIMEOUT_MS,
-    )
-    for response in responses.by_broker.values():
-        for one in response.topics[0].partitions:
-            problems[one.partition_index] = ErrorCode(one.error_code).name if one.error_code else ""
-    for leader, reason in responses.unavailable.items():
-        for wanted in by_leader[leader]:
-            problems[wanted.partition_index] = f"broker {leader} may have deleted them: {reason}"
-    return list(problems.values())
+    by_leader: dict[int, list[int]] = {}
+    for number in up_to:
+        by_leader.setdefault(console.services.metadata_cache.leader_of(name, number), []).append(number)
+
+    async def empty_at(leader: int, numbers: list[int]) -> dict[int, str]:
+        if leader == NO_LEADER:
+            return dict.fromkeys(numbers, "it has no leader")
+        wanted = [DeleteRecordsPartition(partition_index=each, offset=up_to[each]) for each in numbers]
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=wanted)], timeout_ms=TIMEOUT_MS)
+        try:
+            response = await console.client.ask(leader, request, timeout_ms=TIMEOUT_MS)
+        except KafkaError as error:
+            return dict.fromkeys(numbers, error.code.name)
+        except (PeerUnavailable, Malformed) as error:
+            return dict.fromkeys(numbers, f"broker {leader} may have deleted them: {error}")
+        results = response.topics[0].partitions
+        return {each.partition_index: ErrorCode(each.error_code).name if each.error_code else "" for each in results}
+
+    problems: dict[int, str] = {}
+    for found in await asyncio.gather(*(empty_at(*one) for one in by_leader.items())):
+        problems.update(found)
+    return [problems[number] for number in up_to]
 
 
 async def delete_topic(console: Console, *, name: str, body: Confirmation) -> Change:

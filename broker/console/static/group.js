@@ -6,7 +6,7 @@ import { spark } from "./chart.js";
 import { openChange } from "./change.js";
 import { copyButton, dialog, field, fill, h, notice, select, stat } from "./dom.js";
 import { clock, count, duration, plural, rate } from "./format.js";
-import { stateTag, statusTag } from "./groups.js";
+import { statusTag } from "./groups.js";
 import { csv, pager, save, table } from "./table.js";
 
 const LIMIT = 100;
@@ -49,7 +49,7 @@ export function groupPage([name]) {
     if (asked !== JSON.stringify(query)) return;
     shown = group;
     facts.className = "";
-    fill(facts, h("div", { class: "stats" }, stat("state", group.state, group.state === "Stable" ? "good" : ""), stat("lag in offsets", count(group.lag)),
+    fill(facts, h("div", { class: "stats" }, stat("status", statusTag(group.status)), stat("state", group.state, group.state === "Stable" ? "good" : ""), stat("lag in offsets", count(group.lag)),
       stat("oldest unread record", duration(group.oldest_unread_ms)), stat("members", count(group.members.length)),
       stat("coordinator", `broker ${group.coordinator}`), stat("assignor", group.assignor || "–")),
       group.has_history ? null : notice(`The lag of the last hour is kept by the coordinator: open the console of broker ${group.coordinator}.`, "info"));
@@ -204,10 +204,12 @@ function openReset(group, done) {
     const chosen = [...boxes.filter((each) => each.checked).flatMap((each) => (all ? group.topics : each.value)), ...others.value.split(",").map((each) => each.trim()).filter(Boolean)];
     if (!chosen.length) return fill(result, notice("Choose at least one topic.", "bad")); // none would mean all
     const value = strategy.value === "time" ? new Date(moment.value).getTime() : Number(number.value);
+    if (strategy.value === "time" && Number.isNaN(value)) return fill(result, notice("Choose a time.", "bad"));
+    if (["offset", "shift"].includes(strategy.value) && (number.value === "" || !Number.isSafeInteger(value))) return fill(result, notice("Write a whole number.", "bad"));
     try {
       const preview = await sendJson("POST", path`/groups/${group.group}/offsets`, {
         topics: chosen,
-        strategy: strategy.value, value: Number.isFinite(value) ? value : 0, is_preview: isPreview,
+        strategy: strategy.value, value: value || 0, is_preview: isPreview,
       });
       apply.disabled = !isPreview || Boolean(preview.problem);
       fill(result, notice(preview.problem), preview.is_done ? notice("The offsets were reset.", "info") : null, table(preview.is_done ? "Now" : "Preview: nothing was changed yet", [

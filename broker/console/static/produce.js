@@ -58,8 +58,8 @@ function deadLetters(name) {
   const records = h("textarea", { id: "dead-records", placeholder: "one a line: partition offset" });
   async function submit(event) {
     event.preventDefault();
-    const references = records.value.split("\n").map((line) => line.trim().split(/[\s:,-]+/)).filter((parts) => parts.length === 2).map(([partition, offset]) => ({ partition: Number(partition), offset: Number(offset) }));
     try {
+      const references = records.value.split("\n").map((line) => line.trim()).filter(Boolean).map(reference);
       const sent = await sendJson("POST", path`/topics/${name}/resend`, { records: references, topic: "", header: header.value });
       fill(result, resentTable(sent.records));
     } catch (error) {
@@ -69,6 +69,13 @@ function deadLetters(name) {
   return h("section", { class: "card" }, h("h2", null, "Send dead letters back"),
     h("p", { class: "muted small" }, "Each record is produced again, as it is, to the topic that its header names."),
     h("form", { submit }, field("Header with the topic", header, "wide"), field("Records", records, "wide"), h("p", null, h("button", { type: "submit", id: "redrive" }, "Send back")), result));
+}
+
+/** A line with a partition and an offset. */
+function reference(line) {
+  const parts = line.split(/[\s:,-]+/);
+  if (parts.length !== 2 || !parts.every((part) => /^\d{1,15}$/.test(part))) throw new Error(`${JSON.stringify(line)}: expected a partition and an offset.`);
+  return { partition: Number(parts[0]), offset: Number(parts[1]) };
 }
 
 function resentTable(rows) {
