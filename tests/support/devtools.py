@@ -51,7 +51,7 @@ class DevTools:
     def evaluate(self, script: str, *arguments: object) -> Any:
         """Return what a script returns, which finds its arguments in `arguments`. Raises DevToolsError."""
         expression = f"(function () {{ {script}\n}}).apply(null, {json.dumps(arguments)})"
-        result = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        result = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise DevToolsError(f"{result['exceptionDetails']} in {script}")
         return result["result"].get("value")

@@ -99,7 +99,7 @@ export function searchInput(text, change, props) {
   let waiting = 0;
   const input = h("input", { id: "search", type: "search", placeholder: "Part of a name", autocomplete: "off", value: text, ...props, input: () => {
     clearTimeout(waiting);
-    waiting = setTimeout(() => change({ search: input.value, offset: 0 }), 200);
+    waiting = setTimeout(() => input.isConnected && change({ search: input.value, offset: 0 }), 200); // the page may have been left
   } });
   return input;
 }

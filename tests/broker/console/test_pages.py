@@ -655,7 +655,7 @@ def test_an_address_keeps_what_a_page_shows(site: Site) -> None:
     site.produce("kept", *(str(number) for number in range(30)))
     browser = site.open("topics")
     browser.enter("#search", "kept")
-    browser.wait(lambda: browser.count("tbody tr") == 1, "one topic")
+    browser.wait(lambda: "search=kept" in browser.script("return location.hash"), "the search")
     browser.click("[data-key=sort-size]")
     browser.wait(lambda: browser.count("th[aria-sort=descending]"), "the order")
     browser.click("tbody a")
@@ -667,7 +667,16 @@ def test_an_address_keeps_what_a_page_shows(site: Site) -> None:
     assert browser.texts("tbody td:nth-child(5)") == [str(number) for number in range(3, 28)]
     browser.click("#after")
     browser.wait(lambda: browser.texts("tbody td:nth-child(5)") == ["28", "29"], "the next page")
+    browser = site.open("groups")
+    browser.script(
+        "const search = document.querySelector('#search'); search.value = 'left';"
+        "search.dispatchEvent(new Event('input')); location.hash = arguments[0];",
+        "#/topics/kept/records?start=offset&offset=28",
+    )
+    browser.wait(lambda: browser.texts("tbody td:nth-child(5)") == ["28", "29"], "the next page")
+    browser.script("return new Promise((resolve) => setTimeout(resolve, 250))")
     address = browser.script("return location.hash").removeprefix("#/")
+    assert address.endswith("offset=28"), "a search of the page before has changed the address"
     site.open("overview")
     assert site.open(address).texts("tbody td:nth-child(5)") == ["28", "29"]
     browser = site.open("topics/kept/search?filter=offset+%3E+27")
