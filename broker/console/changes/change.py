@@ -19,6 +19,7 @@ from base.dataclass import dataclass
 from broker.console.problem import ProblemError, of_code
 
 TOKEN_DIGITS: Final = 16
+NO_LONGER: Final = "nothing was changed: this is no longer what the preview showed, so show it again"
 TIMEOUT_MS: Final = 15_000
 """How long a broker may take for a change; less than the time of a request to the console."""
 
@@ -69,9 +70,7 @@ async def changed(plan: Plan, confirm: str) -> Change:
     if not confirm:
         return Change(is_done=False, confirm=token, rows=plan.rows, warnings=list(plan.warnings))
     if confirm != token:
-        raise ProblemError(
-            HTTPStatus.CONFLICT, "nothing was changed: this is no longer what the preview showed, so show it again"
-        )
+        raise ProblemError(HTTPStatus.CONFLICT, NO_LONGER)
     problems = await plan.perform()
     rows = [Row({**each, "problem": problem}) for each, problem in zip(plan.rows, problems, strict=True)]
     return Change(is_done=True, confirm="", rows=rows, warnings=[])

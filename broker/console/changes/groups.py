@@ -9,7 +9,8 @@ from http import HTTPStatus
 from typing import Any, Final, Literal, TypedDict
 
 from base.topic_partition import TopicPartition
-from broker.console.changes.change import Change, Confirmation, Plan, change_row, changed, require_success
+from broker.console.bodies import require_range
+from broker.console.changes.change import NO_LONGER, Change, Confirmation, Plan, change_row, changed, require_success
 from broker.console.cluster_client import EARLIEST, LATEST
 from broker.console.committed_offsets import committed
 from broker.console.console import Console
@@ -30,25 +31,16 @@ from protocol.messages.offset_delete import (
 )
 
 PARTITIONS_MAX: Final = 10_000
+INT32_MAX: Final = (1 << 31) - 1
+INT64_MAX: Final = (1 << 63) - 1
+OFFSET_DIGITS: Final = len(str(INT64_MAX))
 EMPTY_STATES: Final = ("Empty", "Dead")
 
 Strategy = Literal["earliest", "latest", "offset", "shift", "time"]
 
 
-class OffsetReset(TypedDict):
-    """New offsets of a group, for all topics that it reads or for some.
-
-    `value` is the offset, the number to shift by, or the time in milliseconds.
-    """
-
-    topics: list[str]
-    strategy: Strategy
-    value: int
-    is_preview: bool
-
-
 class ResetRow(TypedDict):
-    """One partition of a reset."""
+    """One partition of a reset. `problem`: why its offset was not set."""
 
     topic: str
     partition: int
@@ -56,6 +48,21 @@ class ResetRow(TypedDict):
     after: str
     start: str
     end: str
+    problem: str
+
+
+class OffsetReset(TypedDict):
+    """New offsets of a group, for all topics that it reads or for some.
+
+    `value` is the offset, the number to shift by, or the time in milliseconds. With the rows of a preview in `confirm`,
+    their offsets are set, without regard to the other parts: the end of a partition moves, and only what was shown is
+    set. Without, it is a preview.
+    """
+
+    topics: list[str]
+    strategy: Strategy
+    value: int
+    confirm: list[ResetRow]
 
 
 class ResetPreview(TypedDict):
@@ -69,10 +76,27 @@ class ResetPreview(TypedDict):
 
 
 async def reset_offsets(console: Console, *, group: str, body: OffsetReset) -> ResetPreview:
-    """Return the offsets that a reset would set; set them unless it is a preview. Raises ProblemError."""
+    """Return the offsets that a reset would set, or set those of a preview. Raises ProblemError."""
     broker = coordinator_of(console, group)
     described = await described_group(console, broker, group)
     before = (await committed(console.client, broker, [group])).get(group, {})
+    rows = body["confirm"]
+    is_confirmed = bool(rows)
+    problem = ""
+    if described.group_state not in EMPTY_STATES:
+        problem = f"the group is {described.group_state}: stop its members first, as they would overwrite the offsets"
+    if is_confirmed:
+        if problem:
+            raise ProblemError(HTTPStatus.CONFLICT, problem)
+        _require_unchanged(rows, before)
+        rows = await _commit(console, broker, group, rows)
+    else:
+        rows = await _reset_rows(console, before, body)
+    return ResetPreview(group=group, is_done=is_confirmed, state=described.group_state, problem=problem, offsets=rows)
+
+
+async def _reset_rows(console: Console, before: dict[TopicPartition, int], body: OffsetReset) -> list[ResetRow]:
+    """Return what a reset sets. Raises ProblemError."""
     targets = _targets(console, before, body)
     starts = await console.client.offsets(targets, EARLIEST)
     ends = await console.client.offsets(targets, LATEST)
@@ -97,18 +121,25 @@ async def reset_offsets(console: Console, *, group: str, body: OffsetReset) -> R
                 after=str(min(max(after, start), end)),
                 start=str(start),
                 end=str(end),
+                problem="",
             )
         )
-    problem = ""
-    if described.group_state not in EMPTY_STATES:
-        problem = f"the group is {described.group_state}: stop its members first, as they would overwrite the offsets"
-    if not body["is_preview"]:
-        if problem:
-            raise ProblemError(HTTPStatus.CONFLICT, problem)
-        await _commit(console, broker, group, rows)
-    return ResetPreview(
-        group=group, is_done=not body["is_preview"], state=described.group_state, problem=problem, offsets=rows
-    )
+    return rows
+
+
+def _require_unchanged(rows: list[ResetRow], before: dict[TopicPartition, int]) -> None:
+    """Raise ProblemError if the offsets are no longer those that the preview has shown, or a row is none."""
+    if len(rows) > PARTITIONS_MAX:
+        raise bad_request(f"the reset concerns {len(rows)} partitions, expected 1 to {PARTITIONS_MAX}")
+    for row in rows:
+        after = row["after"]
+        require_range("partition", row["partition"], 0, INT32_MAX)
+        if not (after.isascii() and after.isdecimal() and len(after) <= OFFSET_DIGITS):
+            raise bad_request(f"after={after[:40]!r}: expected an offset of the preview")
+        require_range("after", int(after), 0, INT64_MAX)
+        present = before.get((row["topic"], row["partition"]))
+        if row["before"] != (None if present is None else str(present)):
+            raise ProblemError(HTTPStatus.CONFLICT, NO_LONGER)
 
 
 async def delete_group(console: Console, *, group: str, body: Confirmation) -> Change:
@@ -191,7 +222,8 @@ def _new_offset(body: OffsetReset, before: int | None, start: int, end: int) -> 
             return body["value"]
 
 
-async def _commit(console: Console, broker: int, group: str, rows: list[ResetRow]) -> None:
+async def _commit(console: Console, broker: int, group: str, rows: list[ResetRow]) -> list[ResetRow]:
+    """Set offsets; return the rows with the reasons for those that were not set."""
     by_topic: dict[str, list[Any]] = {}
     for row in rows:
         by_topic.setdefault(row["topic"], []).append(
@@ -204,7 +236,7 @@ async def _commit(console: Console, broker: int, group: str, rows: list[ResetRow
         topics=[OffsetCommitRequestTopic(name=name, partitions=each) for name, each in by_topic.items()],
     )
     response = await console.client.ask(broker, request)
-    for topic in response.topics:
-        for one in topic.partitions:
-            require_success(one.error_code, f"{topic.name}-{one.partition_index}")
     console.group_offsets.forget()
+    codes = {(topic.name, one.partition_index): one.error_code for topic in response.topics for one in topic.partitions}
+    problems = {each: ErrorCode(code).name for each, code in codes.items() if code}
+    return [ResetRow({**row, "problem": problems.get((row["topic"], row["partition"]), "")}) for row in rows]

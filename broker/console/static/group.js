@@ -187,10 +187,12 @@ function openReset(group, done) {
   const numberField = field("Number", number);
   const momentField = field("Time", moment);
   const result = h("div", { id: "preview", role: "status" });
-  const apply = h("button", { type: "button", class: "danger", id: "apply", disabled: true, click: () => send(false) }, "Reset");
+  const apply = h("button", { type: "button", class: "danger", id: "apply", disabled: true, click: () => send(previewed) }, "Reset");
+  let previewed = [];
   strategy.addEventListener("change", () => { shown(); clear(); });
 
   function clear() {
+    previewed = [];
     apply.disabled = true;
     fill(result);
   }
@@ -200,19 +202,23 @@ function openReset(group, done) {
     momentField.hidden = strategy.value !== "time";
   }
 
-  async function send(isPreview) {
+  /** Sends a preview, or the rows of one that are confirmed. */
+  async function send(confirm) {
     const chosen = [...boxes.filter((each) => each.checked).flatMap((each) => (all ? group.topics : each.value)), ...others.value.split(",").map((each) => each.trim()).filter(Boolean)];
     if (!chosen.length) return fill(result, notice("Choose at least one topic.", "bad")); // none would mean all
     const value = strategy.value === "time" ? new Date(moment.value).getTime() : Number(number.value);
     if (strategy.value === "time" && Number.isNaN(value)) return fill(result, notice("Choose a time.", "bad"));
     if (["offset", "shift"].includes(strategy.value) && (number.value === "" || !Number.isSafeInteger(value))) return fill(result, notice("Write a whole number.", "bad"));
+    apply.disabled = true; // a second click must not make the change twice
     try {
       const preview = await sendJson("POST", path`/groups/${group.group}/offsets`, {
         topics: chosen,
-        strategy: strategy.value, value: value || 0, is_preview: isPreview,
+        strategy: strategy.value, value: value || 0, confirm,
       });
-      apply.disabled = !isPreview || Boolean(preview.problem);
-      fill(result, notice(preview.problem), preview.is_done ? notice("The offsets were reset.", "info") : null, table(preview.is_done ? "Now" : "Preview: nothing was changed yet", [
+      const failed = preview.offsets.filter((row) => row.problem).length;
+      previewed = preview.is_done ? [] : preview.offsets;
+      apply.disabled = preview.is_done || Boolean(preview.problem);
+      fill(result, notice(preview.problem), preview.is_done ? (failed ? notice(`Not reset: ${failed} of ${preview.offsets.length}.`, "bad") : notice("The offsets were reset.", "info")) : null, table(preview.is_done ? "Now" : "Preview: nothing was changed yet", [
         { title: "Topic", of: (row) => row.topic },
         { title: "Partition", number: true, of: (row) => row.partition },
         { title: "Before", number: true, of: (row) => (row.before === null ? "–" : count(BigInt(row.before))) },
@@ -220,17 +226,17 @@ function openReset(group, done) {
         { title: "Change", number: true, of: (row) => (row.before === null ? "–" : count(BigInt(row.after) - BigInt(row.before))) },
         { title: "First", number: true, of: (row) => count(BigInt(row.start)) },
         { title: "End", number: true, of: (row) => count(BigInt(row.end)) },
+        ...(failed ? [{ title: "Problem", of: (row) => row.problem }] : []),
       ], preview.offsets));
       if (preview.is_done) await done();
     } catch (error) {
-      apply.disabled = true;
       fill(result, notice(error.message, "bad"));
     }
   }
 
   shown();
   dialog(`Reset offsets of ${group.group}`, h("div", { class: "form" }, topics.map((topic, at) => h("label", { class: "line" }, boxes[at], topic)), field("Further topics", others, "wide")),
-    h("div", { class: "form" }, field("Set", strategy), numberField, momentField, h("button", { type: "button", id: "show-preview", class: "primary", click: () => send(true) }, "Preview"), apply), result);
+    h("div", { class: "form" }, field("Set", strategy), numberField, momentField, h("button", { type: "button", id: "show-preview", class: "primary", click: () => send([]) }, "Preview"), apply), result);
 }
 
 function openDelete(group, done) {

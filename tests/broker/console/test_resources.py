@@ -414,7 +414,7 @@ async def test_a_reset_is_previewed_then_made(console: ConsoleUser) -> None:
         await produce(console.broker, topic, {0: records_of(0, 10), 1: records_of(0, 20)})
     await commit(console, "g", "t", {0: 5, 1: 5})
     await commit(console, "g", "u", {0: 8})
-    reset: dict[str, Any] = {"topics": [], "strategy": "shift", "value": -6, "is_preview": True}
+    reset: dict[str, Any] = {"topics": [], "strategy": "shift", "value": -6, "confirm": []}
     _, preview = await console.send("POST", "/groups/g/offsets", reset)
     after = [(each["topic"], each["partition"], each["before"], each["after"]) for each in preview["offsets"]]
     assert after == [("t", 0, "5", "0"), ("t", 1, "5", "0"), ("u", 0, "8", "2")]
@@ -422,14 +422,32 @@ async def test_a_reset_is_previewed_then_made(console: ConsoleUser) -> None:
     assert [each["committed"] for each in (await console.get("/groups/g"))["partitions"]] == ["5", "5", "8"]
     for strategy, value, expected in (
         ("latest", 0, ["10", "20", "10", "20"]),
-        ("offset", 15, ["10", "15", "10", "15"]),
+        ("offset", 15, ["11", "15", "10", "15"]),
         ("time", T0 + 7, ["7", "7", "7", "7"]),
         ("earliest", 0, ["0", "0", "0", "0"]),
     ):
-        reset = {"topics": ["u", "t"], "strategy": strategy, "value": value, "is_preview": False}
-        status, done = await console.send("POST", "/groups/g/offsets", reset)
+        reset = {"topics": ["u", "t"], "strategy": strategy, "value": value, "confirm": []}
+        _, preview = await console.send("POST", "/groups/g/offsets", reset)
+        if strategy == "latest":
+            await produce(console.broker, "t", {0: records_of(10, 1)})  # only what was shown is set
+        confirmed = {**reset, "confirm": preview["offsets"]}
+        status, done = await console.send("POST", "/groups/g/offsets", confirmed)
         assert (status, done["is_done"]) == (200, True), done
         assert [each["committed"] for each in (await console.get("/groups/g"))["partitions"]] == expected
+    stale = {**confirmed, "confirm": [row | {"before": "3"} for row in preview["offsets"]]}
+    status, problem = await console.send("POST", "/groups/g/offsets", stale)
+    assert (status, problem["error"].partition(":")[0]) == (409, "nothing was changed")
+    for row, message in (
+        ({"after": "-1"}, "after='-1': expected an offset of the preview"),
+        ({"after": "9" * 19}, "after=9999999999999999999: expected a number"),
+        ({"partition": 1 << 40}, "partition=1099511627776: expected a number"),
+    ):
+        wrong = {**confirmed, "confirm": [preview["offsets"][0] | row]}
+        status, problem = await console.send("POST", "/groups/g/offsets", wrong)
+        assert (status, message in problem["error"]) == (400, True), problem
+    gone = {**preview["offsets"][0], "topic": "none", "before": None}
+    _, done = await console.send("POST", "/groups/g/offsets", {**confirmed, "confirm": [gone]})
+    assert [each["problem"] for each in done["offsets"]] == ["UNKNOWN_TOPIC_OR_PARTITION"]
 
 
 @pytest.mark.parametrize("overrides", [{"console.write.enable": "true"}])
