@@ -18,7 +18,7 @@ from broker.console.bodies import require_type
 from broker.console.console import Console
 from broker.console.problem import ProblemError
 from broker.console.rates import INTERVAL_MS
-from broker.console.response_bodies import bounded_body
+from broker.console.response_bodies import bounded_body, connect_failure
 from broker.metrics.histogram import distribution
 
 PATH: Final = "/api/v1/figures"
@@ -118,7 +118,7 @@ async def _asked(session: aiohttp.ClientSession, url: str) -> Figures | str:
     except TimeoutError:
         return f"no response within {TIMEOUT_S:g} s"
     except aiohttp.ClientConnectorError as error:
-        return f"cannot connect: {error.os_error.strerror or 'the connection failed'}"[:REASON_MAX]
+        return connect_failure(error)[:REASON_MAX]
     except aiohttp.ClientError as error:
         return f"its response is not valid HTTP ({type(error).__name__})"
     except ProblemError as problem:

@@ -15,7 +15,7 @@ import aiohttp
 from yarl import URL
 
 from broker.console.problem import ProblemError
-from broker.console.response_bodies import bounded_body
+from broker.console.response_bodies import bounded_body, connect_failure
 
 T = TypeVar("T")
 
@@ -149,8 +149,7 @@ class Workers:
         except TimeoutError:
             raise _NoResponseError(f"no response within {timeout_s:.0f} s") from None
         except aiohttp.ClientConnectorError as error:
-            reason = f"cannot connect: {error.os_error.strerror or 'the connection failed'}"
-            raise _NoResponseError(reason[:MESSAGE_SIZE_MAX], was_sent=False) from None
+            raise _NoResponseError(connect_failure(error)[:MESSAGE_SIZE_MAX], was_sent=False) from None
         except (aiohttp.ClientError, ValueError) as error:
             raise _NoResponseError(f"the response is not valid HTTP ({type(error).__name__})") from None
         if 200 <= response.status < 300:

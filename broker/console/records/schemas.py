@@ -12,7 +12,7 @@ from typing import Any, Final
 import aiohttp
 from yarl import URL
 
-from broker.console.response_bodies import bounded_body
+from broker.console.response_bodies import bounded_body, connect_failure
 
 SETTING: Final = "console.schema.registry.url"
 SCHEMAS_MAX: Final = 1_000
@@ -66,8 +66,10 @@ class SchemaRegistry:
                 return json.loads(body)
         except TimeoutError:
             raise NoSchemaError(f"the registry did not respond within {TIMEOUT_S:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            raise NoSchemaError(f"the registry did not respond: {connect_failure(error)}") from error
         except aiohttp.ClientError as error:
-            raise NoSchemaError(f"the registry did not respond: {error}") from error
+            raise NoSchemaError(f"the response of the registry is not valid HTTP ({type(error).__name__})") from error
         except (ValueError, RecursionError):
             return None
 
