@@ -89,7 +89,7 @@ async function refresh(shown, problem) {
       shown.page.root.hidden = false;
       fill(problem);
       if (!wasRead) {
-        live.textContent = `${shown.page.isRead?.() ? "read at " : ""}${clock()}`;
+        live.textContent = `${shown.page.isRead?.() ? "at " : ""}${clock()}`;
         live.className = "";
       }
     } catch (error) {

@@ -51,7 +51,7 @@ export function groupPage([name]) {
     facts.className = "";
     fill(facts, h("div", { class: "stats" }, stat("status", statusTag(group.status)), stat("state", group.state, group.state === "Stable" ? "good" : ""), stat("lag in offsets", count(group.lag)),
       stat("oldest unread record", duration(group.oldest_unread_ms)), stat("members", count(group.members.length)),
-      stat("coordinator", `broker ${group.coordinator}`), stat("assignor", group.assignor || "–")),
+      stat("coordinator", h("a", { href: link`brokers/${group.coordinator}` }, `broker ${group.coordinator}`)), stat("assignor", group.assignor || "–")),
       group.has_history ? null : notice(`The lag of the last hour is kept by the coordinator: open the console of broker ${group.coordinator}.`, "info"));
     fill(members, h("h2", null, "Members"), memberTable(group.members));
     unread.button.disabled = !group.lag && !unread.isRunning;

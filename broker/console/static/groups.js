@@ -46,7 +46,7 @@ export function groupsPage() {
         { title: "Lag", sort: "lag", number: true, of: (row) => count(row.lag) },
         { title: "State", sort: "state", of: (row) => stateTag(row.state) },
         { title: "Protocol", sort: "protocol_type", of: (row) => row.protocol_type || "–" },
-        { title: "Coordinator", sort: "coordinator", number: true, of: (row) => row.coordinator },
+        { title: "Coordinator", sort: "coordinator", number: true, of: (row) => h("a", { href: link`brokers/${row.coordinator}` }, row.coordinator) },
         { title: "Members", sort: "members", number: true, of: (row) => count(row.members) },
         { title: "Topics", sort: "topics", number: true, of: (row) => count(row.topics) },
       ], page.groups, { sorted, onRow: (row) => (location.hash = link`groups/${row.group}`), none: query.search ? ["No group matches", "Search for another part of the name."] : ["No groups", "Groups appear when a consumer joins one or commits offsets."] }),

@@ -91,7 +91,7 @@ export function stateTag(state) {
 
 const COLUMNS = [
   { title: "Partition", of: (row) => h("b", null, row.partition) },
-  { title: "Leader", of: (row) => (row.leader < 0 ? "none" : row.leader) },
+  { title: "Leader", of: (row) => (row.leader < 0 ? "none" : h("a", { href: link`brokers/${row.leader}` }, row.leader)) },
   { title: "Preferred", of: (row) => row.preferred_leader },
   { title: "Replicas", of: (row) => row.replicas.join(", ") },
   { title: "In sync", of: (row) => row.isr.join(", ") },
