@@ -86,9 +86,12 @@ class Browser:
             return
         self._size = (width, height, is_dark)
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 700}
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        features = [
+            {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"},
+            {"name": "prefers-reduced-motion", "value": "reduce"},  # animations take processor time
+        ]
         self.page.send_all(
-            [("Emulation.setDeviceMetricsOverride", metrics), ("Emulation.setEmulatedMedia", {"features": [scheme]})]
+            [("Emulation.setDeviceMetricsOverride", metrics), ("Emulation.setEmulatedMedia", {"features": features})]
         )
 
     def go(self, address: str) -> None:
