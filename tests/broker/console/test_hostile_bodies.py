@@ -1,4 +1,4 @@
-"""Hostile values in every field of every change: one sentence each, no failure of the console, and nothing is changed."""
+"""Hostile values in every field of every change: one sentence each, no failure, and nothing is changed."""
 
 from __future__ import annotations
 

@@ -746,49 +746,48 @@ def all_pages(site: Site) -> list[str]:
     return [*LISTS, "groups/paging", "brokers/0", "connect/orders", *(f"topics/paged/{tab}" for tab in TABS)]
 
 
-def test_pages_fit_and_have_contrast(site: Site, all_pages: list[str]) -> None:
-    """At 390 and 1280 px, light and dark: no colour depends on the width."""
+def test_pages_fit_have_contrast_and_are_reached_by_tab(site: Site, all_pages: list[str]) -> None:
     browser = site.browser
-
-    def check(page: str, root: str) -> None:
-        for width, is_dark in ((390, False), (1280, True)):
-            browser.size(width, 844, is_dark=is_dark)
-            what = f"{page} at {width} px, {'dark' if is_dark else 'light'}"
-            # Not innerWidth: a browser of a phone zooms out until the widest element fits, and innerWidth grows.
-            assert browser.script(f"return {root}.scrollWidth") <= width, f"{what} is too wide"
-            assert browser.script(TOO_FAINT) == [], what
-
     for page in all_pages:
         browser.size(390, 844)  # charts are drawn for the width at which a page opens
-        site.open(page)
+        is_first = page == all_pages[0]
+        site.load(page) if is_first else site.open(page)  # loaded, it has no focus yet
         assert browser.script(CURRENT_IN_VIEW), f"{page}: its link is out of view"
-        check(page, "document.documentElement")
+        check_looks(browser, page, "document.documentElement")
+        check_tabs(browser, page, is_first=is_first)
     site.open("topics/paged")
     browser.click("tbody td:nth-child(3) a")
     browser.sees("Position", "dialog")
-    check("a record", "document.querySelector('dialog')")
+    check_looks(browser, "a record", "document.querySelector('dialog')")
 
 
-def test_tab_reaches_every_control_of_every_page(site: Site, all_pages: list[str]) -> None:
-    """In order, with a name and a visible focus."""
-    for page in all_pages:
-        is_first = page == all_pages[0]
-        browser = site.load(page) if is_first else site.open(page)  # loaded, it has no focus yet
-        wanted = browser.script(CONTROLS, TABS_MAX)
-        assert [each for each in wanted if not each["name"]] == [], page
-        first = 0
-        if not is_first:  # the head is the same on all pages
-            theme = next(at for at, each in enumerate(wanted) if each["id"] == "theme")
-            browser.script("window.controls[arguments[0]].focus()", theme)
-            first = theme + 1
-        browser.script(NOTE_FOCUS)
-        times = browser.count("input[type=datetime-local]")
-        browser.press(*["Tab"] * (len(wanted) - first + PARTS_OF_A_TIME * times))
-        focused = browser.script("return window.focused")
-        for at, found in enumerate(focused[: len(wanted) - first], first):
-            assert found["at"] == at, f"{page}: {found}, expected {wanted[at]}"
-            assert found["isVisible"], f"{page}: {found}"
-        assert len(focused) >= len(wanted) - first, f"{page}: expected {wanted[first + len(focused) :]}"
+def check_looks(browser: Browser, page: str, root: str) -> None:
+    """At 390 and 1280 px, light and dark: no colour depends on the width."""
+    for width, is_dark in ((390, False), (1280, True)):
+        browser.size(width, 844, is_dark=is_dark)
+        what = f"{page} at {width} px, {'dark' if is_dark else 'light'}"
+        # Not innerWidth: a browser of a phone zooms out until the widest element fits, and innerWidth grows.
+        assert browser.script(f"return {root}.scrollWidth") <= width, f"{what} is too wide"
+        assert browser.script(TOO_FAINT) == [], what
+
+
+def check_tabs(browser: Browser, page: str, *, is_first: bool) -> None:
+    """Tab reaches every control in order, with a name and a visible focus."""
+    wanted = browser.script(CONTROLS, TABS_MAX)
+    assert [each for each in wanted if not each["name"]] == [], page
+    first = 0
+    if not is_first:  # the head is the same on all pages
+        theme = next(at for at, each in enumerate(wanted) if each["id"] == "theme")
+        browser.script("window.controls[arguments[0]].focus()", theme)
+        first = theme + 1
+    browser.script(NOTE_FOCUS)
+    times = browser.count("input[type=datetime-local]")
+    browser.press(*["Tab"] * (len(wanted) - first + PARTS_OF_A_TIME * times))
+    focused = browser.script("return window.focused")
+    for at, found in enumerate(focused[: len(wanted) - first], first):
+        assert found["at"] == at, f"{page}: {found}, expected {wanted[at]}"
+        assert found["isVisible"], f"{page}: {found}"
+    assert len(focused) >= len(wanted) - first, f"{page}: expected {wanted[first + len(focused) :]}"
 
 
 def test_pages_are_used_by_keyboard_alone(site: Site) -> None:
