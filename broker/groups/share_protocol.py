@@ -28,7 +28,7 @@ from broker.groups.partition import CoordinatedGroup
 from broker.groups.runner import GroupRunner
 from broker.loop.promise import Promise
 from broker.share.machine.records import ShareKey
-from broker.share.machine.state_calls import Call, Delete, Initialize, ReadSummary
+from broker.share.machine.state_calls import FIRST_EPOCH, Call, Delete, Initialize, ReadSummary
 from broker.share.machine.stored_states import NO_START, ShareState
 from broker.share.parts import ShareParts
 from protocol.errors import ErrorCode, KafkaError
@@ -36,8 +36,6 @@ from protocol.errors import ErrorCode, KafkaError
 FIRST_PAUSE_MS, PAUSE_MS_MAX = 20, 1000
 PATIENCE_MS: Final = 1000
 """How long a call is repeated while a share coordinator is not available: a member that joins may wait for it."""
-FIRST_EPOCH: Final = 0
-"""The state epoch in which a state begins."""
 CALLS_MAX: Final = 500
 """Calls that are under way at the same time for one group."""
 
@@ -171,8 +169,7 @@ class ShareProtocol:
         for name, topic in missing.items():
             keys = [ShareKey(machine.group_id, topic.topic_id, number) for number in range(topic.partition_count)]
             for result in await self._called(group, [Initialize(key, FIRST_EPOCH) for key in keys]):
-                # A state in a later epoch, which an administrator has moved, has begun.
-                if isinstance(result, KafkaError) and result.code is not ErrorCode.FENCED_STATE_EPOCH:
+                if isinstance(result, KafkaError):
                     raise result
             self._sure.setdefault(machine, set()).add(topic.topic_id)
             if not machine.has_states(topic):

@@ -26,7 +26,7 @@ from broker.coordination.replay import replay
 from broker.loop.promise import Promise, resolved
 from broker.share.loading import ReplayedStates
 from broker.share.machine.records import ShareKey, snapshot_key, snapshot_value, text_of
-from broker.share.machine.state_calls import Call, ReadSummary, check, state_after
+from broker.share.machine.state_calls import FIRST_EPOCH, Call, ReadSummary, check, state_after
 from broker.share.machine.stored_states import ShareState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.builder import RecordData, build_batch
@@ -34,6 +34,9 @@ from protocol.records.compression import Compression
 
 EPOCH_MAX: Final = (1 << 31) - 1
 """The epochs of snapshots begin again after it; nothing compares them."""
+BEGUN_EPOCH_MAX: Final = (1 << 30) - 1
+"""The state epoch in which a state begins is the time in milliseconds modulo this and one: another one each time, so
+that a late write to a state of the same group that has ended is fenced. The rest of the int32 is left to moves."""
 LINE_INTERVAL_S: Final = 10.0
 MISSING: Final = ShareState(0)
 """What is returned of a state that does not exist."""
@@ -85,6 +88,8 @@ class ShareStates:
             return resolved(after or MISSING)
         if after is not None:
             is_new = before is None or before.state_epoch != after.state_epoch
+            if before is None and after.state_epoch == FIRST_EPOCH:
+                after = after._replace(state_epoch=self._clock.now_ms() & BEGUN_EPOCH_MAX)
             after = after._replace(
                 snapshot_epoch=0 if before is None else (before.snapshot_epoch + 1) & EPOCH_MAX,
                 created_ms=self._clock.now_ms() if is_new else after.created_ms,

@@ -17,12 +17,17 @@ from broker.share.machine.records import ShareKey, text_of
 from broker.share.machine.stored_states import NO_START, ShareState
 from protocol.errors import ErrorCode, KafkaError
 
+FIRST_EPOCH: Final = 0
+"""The state epoch of a call that begins a state which does not exist. The share coordinator replaces it."""
 STORED: Final = DONE | {RecordState.AVAILABLE}
 """The states of records that are stored."""
 
 
 class Initialize(NamedTuple):
-    """Begin a state, or begin it anew in a later state epoch. One in this epoch stays as it is."""
+    """Begin a state, or begin it anew in a later state epoch.
+
+    One in this epoch stays as it is, and so does any with `FIRST_EPOCH`.
+    """
 
     key: ShareKey
     state_epoch: int
@@ -89,8 +94,8 @@ def _problems(call: Call) -> Iterator[str]:
 def state_after(call: Call, before: ShareState | None) -> ShareState | None:
     """Return the state after a call; None if there is none.
 
-    Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if there is nothing to read or write, FENCED_STATE_EPOCH and
-    FENCED_LEADER_EPOCH if a later epoch is known.
+    Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if there is nothing to read or write, FENCED_STATE_EPOCH
+    if a write is of another state epoch or a later one has begun, FENCED_LEADER_EPOCH if a later leader is known.
     """
     return _RULES[type(call)](call, before)
 
@@ -98,10 +103,10 @@ def state_after(call: Call, before: ShareState | None) -> ShareState | None:
 def _initialized(call: Initialize, before: ShareState | None) -> ShareState:
     if before is None:
         return ShareState(call.state_epoch, call.start_offset)
+    if call.state_epoch in (FIRST_EPOCH, before.state_epoch):
+        return before
     if before.state_epoch > call.state_epoch:
         raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
-    if before.state_epoch == call.state_epoch:
-        return before
     return ShareState(call.state_epoch, call.start_offset, (), before.leader_epoch)
 
 
@@ -113,7 +118,7 @@ def _read(call: Read, before: ShareState | None) -> ShareState:
 
 def _written(call: Write, before: ShareState | None) -> ShareState:
     found = _required(before, call.key)
-    if found.state_epoch > call.state_epoch:
+    if found.state_epoch != call.state_epoch:
         raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
     _require_leader(found, call.leader_epoch)
     return found.advanced(call.start_offset, call.batches, call.leader_epoch)

@@ -24,7 +24,7 @@ class ShareState(NamedTuple):
     """How far a share group is in a partition."""
 
     state_epoch: int
-    """Rises when an administrator moves the start."""
+    """Rises when an administrator moves the start. A state that has ended begins again in another epoch."""
     start_offset: int = NO_START
     batches: Sequence[StateBatch] = ()
     """The records in flight, in order."""

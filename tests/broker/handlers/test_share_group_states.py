@@ -68,7 +68,9 @@ async def read(broker: InProcessBroker, group: str, leader_epoch: int, partition
 async def write(
     broker: InProcessBroker, group: str, leader_epoch: int, start: int, *batches: Any, **fields: int
 ) -> Any:
-    values = {"state_epoch": 0, "start_offset": start, "state_batches": [*batches], **fields}
+    values = {"start_offset": start, "state_batches": [*batches], **fields}
+    if "state_epoch" not in values:
+        values["state_epoch"] = (await summary(broker, group))[1]
     return await ask(broker, writing, "WriteState", group, 0, leader_epoch=leader_epoch, **values)
 
 
@@ -88,16 +90,28 @@ async def test_a_state_begins_moves_forward_and_ends(broker: InProcessBroker, na
     assert await summary(broker, name) == (ErrorCode.NONE, 0, 0, -1)
     assert (await initialize(broker, name)).error_code == ErrorCode.NONE
     found = await read(broker, name, 3)
-    assert (found.error_code, found.state_epoch, found.start_offset, found.state_batches) == (0, 0, -1, [])
+    assert (found.error_code, found.start_offset, found.state_batches) == (0, -1, [])
+    epoch = found.state_epoch
     assert (await write(broker, name, 3, 5, batch(5, 6, 0, 1), batch(7, 7, 2, 1))).error_code == ErrorCode.NONE
     assert (await write(broker, name, 3, -1, batch(5, 5, 2, 2))).error_code == ErrorCode.NONE
     found = await read(broker, name, 4)
     assert (found.start_offset, found.state_batches) == (5, [batch(5, 5, 2, 2), batch(6, 6, 0, 1), batch(7, 7, 2, 1)])
-    assert await summary(broker, name) == (ErrorCode.NONE, 0, 4, 5)
+    assert (await initialize(broker, name)).error_code == ErrorCode.NONE
+    assert await summary(broker, name) == (ErrorCode.NONE, epoch, 4, 5)
     ended = await ask(broker, deleting, "DeleteState", name, 0)
     assert ended.error_code == ErrorCode.NONE
     assert await summary(broker, name) == (ErrorCode.NONE, 0, 0, -1)
     assert (await read(broker, name, 4)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_late_write_does_not_move_a_state_that_has_begun_again(broker: InProcessBroker, name: str) -> None:
+    await initialize(broker, name)
+    before = await read(broker, name, 3)
+    await ask(broker, deleting, "DeleteState", name, 0)
+    await initialize(broker, name)
+    late = await write(broker, name, 3, 9, state_epoch=before.state_epoch)
+    assert late.error_code == ErrorCode.FENCED_STATE_EPOCH
+    assert (await read(broker, name, 3)).start_offset == -1
 
 
 async def test_earlier_epochs_are_fenced(broker: InProcessBroker, name: str) -> None:
@@ -106,9 +120,10 @@ async def test_earlier_epochs_are_fenced(broker: InProcessBroker, name: str) -> 
     refused = await read(broker, name, 2)
     assert (refused.error_code, refused.start_offset) == (ErrorCode.FENCED_LEADER_EPOCH, 0)
     assert (await write(broker, name, 2, 9, state_epoch=1)).error_code == ErrorCode.FENCED_LEADER_EPOCH
-    assert (await write(broker, name, 3, 9)).error_code == ErrorCode.FENCED_STATE_EPOCH
-    assert (await initialize(broker, name)).error_code == ErrorCode.FENCED_STATE_EPOCH
-    assert await summary(broker, name) == (ErrorCode.NONE, 1, 3, 5)
+    await initialize(broker, name, epoch=2, start=5)
+    assert (await write(broker, name, 3, 9, state_epoch=1)).error_code == ErrorCode.FENCED_STATE_EPOCH
+    assert (await initialize(broker, name, epoch=1)).error_code == ErrorCode.FENCED_STATE_EPOCH
+    assert await summary(broker, name) == (ErrorCode.NONE, 2, 3, 5)
 
 
 async def test_a_broker_that_does_not_lead_the_state_says_so(broker: InProcessBroker, name: str) -> None:

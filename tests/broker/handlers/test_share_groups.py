@@ -557,8 +557,8 @@ async def test_a_leader_that_has_missed_another_one_reads_what_that_has_done(sha
     assert acquired(await ann.fetch(max_records=5)) == [(0, 4, 1)]
     epoch = elect_again(shared).leader_epoch
     links, key = shared.broker.services.share().links, ShareKey(shared.group, shared.topic_id, 0)
-    await links.call(Read(key, epoch), 0)
-    await links.call(Write(key, 0, epoch, 3, [StateBatch(3, 3, RecordState.ACKNOWLEDGED, 1)]), 0)
+    state = await links.call(Read(key, epoch), 0)
+    await links.call(Write(key, state.state_epoch, epoch, 3, [StateBatch(3, 3, RecordState.ACKNOWLEDGED, 1)]), 0)
     elect_again(shared)
     assert acquired(await shared.member("bob").fetch()) == [(4, 4, 1), (5, 9, 1)]
     assert await ann.acknowledge((4, 4, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE

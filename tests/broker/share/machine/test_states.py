@@ -55,7 +55,8 @@ def test_a_state_begins_once_in_each_state_epoch() -> None:
     assert state_after(Initialize(KEY, 0), read) == read
     moved = state_after(Initialize(KEY, 1, 2), read)
     assert moved == ShareState(1, 2, (), leader_epoch=4)
-    assert code_of(Initialize(KEY, 0), moved) is ErrorCode.FENCED_STATE_EPOCH
+    assert state_after(Initialize(KEY, 0), moved) == moved
+    assert code_of(Initialize(KEY, 1), moved._replace(state_epoch=2)) is ErrorCode.FENCED_STATE_EPOCH
 
 
 def test_a_leader_that_reads_fences_those_before() -> None:
@@ -73,8 +74,9 @@ def test_a_summary_fences_nobody() -> None:
     assert state_after(ReadSummary(KEY), None) is None
 
 
-def test_a_write_of_an_earlier_state_epoch_is_fenced() -> None:
-    assert code_of(Write(KEY, 0, 9, 5, ()), ShareState(1, 2)) is ErrorCode.FENCED_STATE_EPOCH
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_a_write_of_another_state_epoch_is_fenced(epoch: int) -> None:
+    assert code_of(Write(KEY, epoch, 9, 5, ()), ShareState(1, 2)) is ErrorCode.FENCED_STATE_EPOCH
 
 
 @pytest.mark.parametrize("call", [Read(KEY, 0), Write(KEY, 0, 0, 5, ())])
