@@ -191,17 +191,24 @@ class RemoteStates:
             peer.close()
 
     async def _send(self, peer: Peer, questions: Sequence[_Question]) -> Sequence[_Result]:
-        """Send the calls of each group in a request of its own."""
+        """Send the calls of each group in a request of its own. After one without a response the others are lost too.
+
+        So the calls of a batch wait for a peer that does not respond no longer than for one request.
+        """
         by_group: dict[str, list[Call]] = {}
         for question in questions:
             by_group.setdefault(question.key.group_id, []).append(question.call)
         found: dict[ShareKey, _Result] = {}
-        for calls in by_group.values():
-            for call, result in zip(calls, await self._results(peer, calls), strict=True):
-                found[call.key] = result
-        return [found[question.key] for question in questions]
+        try:
+            for calls in by_group.values():
+                for call, result in zip(calls, await self._results(peer, calls), strict=True):
+                    found[call.key] = result
+        except PeerUnavailable as error:
+            self._log("is asked again for states of share groups", error)
+        return [found.get(question.key, _lost(question)) for question in questions]
 
     async def _results(self, peer: Peer, calls: Sequence[Call]) -> Sequence[_Result]:
+        """Send calls of one group, and return their results. Raises PeerUnavailable."""
         try:
             response = await peer.ask(request_of(calls), VERSION, timeout_ms=self._timeout_ms)
         except KafkaError as error:
@@ -209,9 +216,6 @@ class RemoteStates:
                 "keeps no states of share groups, expected share in its group.coordinator.rebalance.protocols", error
             )
             return [KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)] * len(calls)
-        except PeerUnavailable as error:
-            self._log("is asked again for states of share groups", error)
-            return [KafkaError(ErrorCode.NETWORK_EXCEPTION)] * len(calls)
         return results_of(calls, response)
 
     def _log(self, event: str, cause: Exception) -> None:

@@ -132,6 +132,17 @@ async def test_the_coordinator_is_looked_up_again(failure: Exception | ErrorCode
     assert [broker for broker, _ in here.asked] == ([OTHER] if failure is ErrorCode.NONE else [OTHER, THIRD])
 
 
+async def test_calls_of_other_groups_do_not_each_wait_for_a_broker_that_does_not_respond() -> None:
+    here = Here()
+    here.outcomes[OTHER] = [PeerUnavailable("no response"), PeerUnavailable("no response")]
+    calls = [here.links.call(read(0, group), 0) for group in "ghi"]
+    for each in calls:
+        with pytest.raises(KafkaError) as caught:
+            await each
+        assert caught.value.code is ErrorCode.NETWORK_EXCEPTION
+    assert len(here.asked) == 1
+
+
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
 async def test_other_errors_are_final(code: ErrorCode) -> None:
     here = Here()
