@@ -18,7 +18,7 @@ API = Declaration(
     ApiKey.WRITE_SHARE_GROUP_STATE,
     permissions=Permissions(cluster=Operation.CLUSTER_ACTION),
     waits_for=COORDINATOR_LOG,
-    elements=Elements.CONTROL,  # one step takes all batches of a state: as many as its leader has records in flight
+    elements=Elements.CONTROL,  # a state has as many batches as its leader has records in flight, see `BATCHES_MAX`
 )
 
 

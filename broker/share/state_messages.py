@@ -14,7 +14,7 @@ from uuid import UUID
 
 from broker.share.machine.deliveries import StateBatch
 from broker.share.machine.records import ShareKey
-from broker.share.machine.state_calls import Call, Delete, Initialize, Read, ReadSummary, Write
+from broker.share.machine.state_calls import BATCHES_MAX, Call, Delete, Initialize, Read, ReadSummary, Write
 from broker.share.machine.stored_states import ShareState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages import (
@@ -131,7 +131,11 @@ FORMS: Mapping[type[Call], Form] = MappingProxyType(
                 state_batches=_to_batches(call.batches),
             ),
             lambda key, part: Write(
-                key, part.state_epoch, part.leader_epoch, part.start_offset, _from_batches(part.state_batches)
+                key,
+                part.state_epoch,
+                part.leader_epoch,
+                part.start_offset,
+                _from_batches(part.state_batches[: BATCHES_MAX + 1]),  # one too many: `check` refuses them
             ),
             writing.WriteShareGroupStateResponse,
             writing.WriteStateResult,

@@ -19,6 +19,9 @@ from protocol.errors import ErrorCode, KafkaError
 
 FIRST_EPOCH: Final = 0
 """The state epoch of a call that begins a state which does not exist. The share coordinator replaces it."""
+BATCHES_MAX: Final = 12_000
+"""Batches of one state: more than a leader may have records in flight (`group.share.partition.max.record.locks`), and
+so few that one step for all of them takes less than 50 ms."""
 STORED: Final = DONE | {RecordState.AVAILABLE}
 """The states of records that are stored."""
 
@@ -82,6 +85,8 @@ def _problems(call: Call) -> Iterator[str]:
     if isinstance(call, Initialize) and call.state_epoch < 0:
         yield f"State epoch {call.state_epoch}: expected a number from 0 on."
     if isinstance(call, Write):
+        if len(call.batches) > BATCHES_MAX:
+            yield f"More batches of a state than expected: at most {BATCHES_MAX}."
         for first, last, state, count in call.batches:
             if not 0 <= first <= last:
                 yield f"Offsets {first} to {last}: expected a range from 0 on."
@@ -95,7 +100,8 @@ def state_after(call: Call, before: ShareState | None) -> ShareState | None:
     """Return the state after a call; None if there is none.
 
     Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION if there is nothing to read or write, FENCED_STATE_EPOCH
-    if a write is of another state epoch or a later one has begun, FENCED_LEADER_EPOCH if a later leader is known.
+    if a write is of another state epoch or a later one has begun, FENCED_LEADER_EPOCH if a later leader is known,
+    INVALID_REQUEST if the state would have more than `BATCHES_MAX` batches.
     """
     return _RULES[type(call)](call, before)
 
@@ -121,7 +127,13 @@ def _written(call: Write, before: ShareState | None) -> ShareState:
     if found.state_epoch != call.state_epoch:
         raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
     _require_leader(found, call.leader_epoch)
-    return found.advanced(call.start_offset, call.batches, call.leader_epoch)
+    written = found.advanced(call.start_offset, call.batches, call.leader_epoch)
+    if len(written.batches) > BATCHES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{len(written.batches)} batches of a state after the write: expected at most {BATCHES_MAX}.",
+        )
+    return written
 
 
 def _required(state: ShareState | None, key: ShareKey) -> ShareState:

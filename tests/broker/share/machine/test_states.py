@@ -17,7 +17,17 @@ from broker.share.machine.deliveries import (
     StateBatch,
 )
 from broker.share.machine.records import ShareKey, key_of, text_of
-from broker.share.machine.state_calls import Call, Delete, Initialize, Read, ReadSummary, Write, check, state_after
+from broker.share.machine.state_calls import (
+    BATCHES_MAX,
+    Call,
+    Delete,
+    Initialize,
+    Read,
+    ReadSummary,
+    Write,
+    check,
+    state_after,
+)
 from broker.share.machine.stored_states import NO_START, ShareState, furthest
 from protocol.errors import ErrorCode, KafkaError
 
@@ -96,12 +106,19 @@ def test_a_state_that_does_not_exist_is_neither_read_nor_written(call: Call) -> 
         Write(KEY, 0, 0, 0, [StateBatch(-1, 0, AVAILABLE, 1)]),
         Write(KEY, 0, 0, 0, [StateBatch(0, 0, RecordState.ACQUIRED, 1)]),
         Write(KEY, 0, 0, 0, [StateBatch(0, 0, AVAILABLE, -1)]),
+        Write(KEY, 0, 0, 0, [StateBatch(0, 0, AVAILABLE, 1)] * (BATCHES_MAX + 1)),
     ],
 )
 def test_what_no_broker_means_is_refused(call: Call) -> None:
     with pytest.raises(KafkaError, match="expected") as caught:
         check(call)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_state_does_not_grow_by_many_writes() -> None:
+    state = ShareState(0, 0, [StateBatch(2 * each, 2 * each, AVAILABLE, 1) for each in range(BATCHES_MAX)])
+    assert code_of(Write(KEY, 0, 0, 0, [StateBatch(1, 1, ARCHIVED, 1)]), state) is ErrorCode.INVALID_REQUEST
+    assert state_after(Write(KEY, 0, 0, 2, [StateBatch(3, 3, ARCHIVED, 1)]), state) is not None
 
 
 # Updates
