@@ -35,7 +35,7 @@ class Needs(Protocol):
 async def served(services: Needs, request: Any, context: RequestContext, kind: type[Call]) -> Any:
     """Serve the calls of a request, and respond once all have ended."""
     require_broker(services.config, services.authorizer, context)
-    form, states, pause = FORMS[kind], services.share().states, services.sliced_work.pause
+    form, states, pause = FORMS[kind], services.share().states, services.sliced_work.pause_after_long_step
     begun: list[tuple[UUID, int, Awaitable[ShareState] | KafkaError]] = []
     async for topic in through(request.topics, pause):
         async for part in through(topic.partitions, pause):

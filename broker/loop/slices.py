@@ -76,6 +76,10 @@ class SlicedWork:
             return AT_ONCE
         return AT_ONCE if self.has_time() else self.turn()
 
+    def pause_after_long_step(self) -> Awaited:
+        """Wait as `pause` does, but without `STEPS_MIN`: for steps that may take more than a millisecond."""
+        return AT_ONCE if self.has_time() else self.turn()
+
     def has_time(self) -> bool:
         """Return whether work may compute now, before it has to wait in the queue."""
         end_ms = self._end_ms

@@ -172,6 +172,22 @@ def test_work_of_few_steps_runs_in_one_slice_of_any_duration() -> None:
     assert work.start(counting(work, STEPS_MIN - 1, [])) == "done"
 
 
+async def test_work_of_long_steps_pauses_after_each_when_its_slice_is_over() -> None:
+    work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms)
+    seen: list[int] = []
+
+    async def heavy() -> None:
+        for step in range(3):
+            seen.append(step)
+            await work.pause_after_long_step()
+
+    running = work.start(heavy())
+    assert isinstance(running, Running)
+    assert seen == [0]
+    await running
+    assert seen == [0, 1, 2]
+
+
 async def test_work_that_has_waited_runs_like_new_work() -> None:
     work = SlicedWork(SteppingClock(SLICE_MS).monotonic_ms)
     promise: Promise[None] = Promise()
