@@ -65,6 +65,7 @@ def serve_share_groups(
         ),
         on.clock,
         partial(sleep, on.timer, on.clock),
+        on.sliced_work.pause,
         timeout_ms=config[properties.SHARE_COORDINATOR_WRITE_TIMEOUT_MS] + ROUND_TRIP_MS_MAX,
     )
     sessions = ShareSessions(config[properties.GROUP_SHARE_MAX_SHARE_SESSIONS])

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 from base.clock import Clock
 from base.line_limit import LineLimit
+from base.pause import Pause
 from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.coordination.batched_requests import BatchedRequests
 from broker.coordination.partitioner import partition_for
@@ -68,6 +69,7 @@ class StateLinks:
         connect: Callable[[int], Peer],
         clock: Clock,
         sleep_ms: Callable[[int], Awaitable[None]],
+        pause: Pause,
         timeout_ms: int,
     ) -> None:
         """`own` is the coordinator of this broker. `timeout_ms` limits one request."""
@@ -77,6 +79,7 @@ class StateLinks:
         self._connect = connect
         self._clock = clock
         self._sleep_ms = sleep_ms
+        self._pause = pause
         self._timeout_ms = timeout_ms
         self._remote: dict[int, RemoteStates] = {}
 
@@ -133,7 +136,7 @@ class StateLinks:
         remote = self._remote.get(leader)
         if remote is None:
             remote = self._remote[leader] = RemoteStates(
-                leader, partial(self._connect, leader), self._timeout_ms, self._clock
+                leader, partial(self._connect, leader), self._timeout_ms, self._clock, self._pause
             )
         return remote
 
@@ -162,11 +165,14 @@ _Result = ShareState | KafkaError
 class RemoteStates:
     """The share coordinator of another broker."""
 
-    def __init__(self, broker_id: int, connect: Callable[[], Peer], timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self, broker_id: int, connect: Callable[[], Peer], timeout_ms: int, clock: Clock, pause: Pause
+    ) -> None:
         self._broker_id = broker_id
         self._connect = connect
         self._timeout_ms = timeout_ms
         self._clock = clock
+        self._pause = pause
         self._lines = LineLimit(LINE_INTERVAL_S)
         self._peers: list[Peer] = []
         self._batches: dict[type[Call], BatchedRequests[_Question, _Result]] = {}
@@ -216,7 +222,7 @@ class RemoteStates:
                 "keeps no states of share groups, expected share in its group.coordinator.rebalance.protocols", error
             )
             return [KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)] * len(calls)
-        return results_of(calls, response)
+        return await results_of(calls, response, self._pause)
 
     def _log(self, event: str, cause: Exception) -> None:
         if self._lines.admit(self._clock.monotonic_s()) is not None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from base.pause import Pause, through
 from broker.share.machine.deliveries import StateBatch
 from broker.share.machine.records import ShareKey
 from broker.share.machine.state_calls import BATCHES_MAX, Call, Delete, Initialize, Read, ReadSummary, Write
@@ -171,7 +172,7 @@ def request_of(calls: Sequence[Call]) -> Any:
     )
 
 
-def results_of(calls: Sequence[Call], response: Any) -> list[ShareState | KafkaError]:
+async def results_of(calls: Sequence[Call], response: Any, pause: Pause) -> list[ShareState | KafkaError]:
     """Return the result of each call; UNKNOWN_SERVER_ERROR for one that the response does not have."""
     form = FORMS[type(calls[0])]
     found: dict[tuple[UUID, int], ShareState | KafkaError] = {
@@ -179,7 +180,7 @@ def results_of(calls: Sequence[Call], response: Any) -> list[ShareState | KafkaE
             KafkaError(ErrorCode(each.error_code), each.error_message) if each.error_code else form.state(each)
         )
         for topic in response.results
-        for each in topic.partitions
+        async for each in through(topic.partitions, pause)  # each may have thousands of batches
     }
     missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The response lacks the partition.")
     return [found.get((call.key.topic_id, call.key.partition), missing) for call in calls]

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from base.pause import AT_ONCE, Awaited
 from broker.network.outgoing import PeerUnavailable
 from broker.share.links import PAUSE_MS_MAX, StateLinks
 from broker.share.machine.deliveries import StateBatch
@@ -42,8 +43,11 @@ class Here:
         """What a broker responds first; then it succeeds."""
         self.asked: list[tuple[int, ReadShareGroupStateRequest]] = []
         self.closed: list[int] = []
+        self.pauses = 0
         own = cast(ShareStates, self)
-        self.links = StateLinks(THIS, own, self, lambda each: Other(self, each), self.clock, self.sleep, 5000)
+        self.links = StateLinks(
+            THIS, own, self, lambda each: Other(self, each), self.clock, self.sleep, self.pause, 5000
+        )
 
     def serve(self, call: Call) -> Any:
         if self.own_error is not None:
@@ -59,6 +63,10 @@ class Here:
     async def sleep(self, milliseconds: int) -> None:
         assert milliseconds <= PAUSE_MS_MAX
         self.clock.advance(milliseconds)
+
+    def pause(self) -> Awaited:
+        self.pauses += 1
+        return AT_ONCE
 
 
 class Other:
@@ -118,6 +126,7 @@ async def test_calls_of_one_turn_share_a_request_for_each_group() -> None:
     states = [await each for each in calls]
     assert states == [ShareState(1, 10 * each, [StateBatch(0, 1, 2, 1)]) for each in (1, 2, 3)]
     assert [(broker, request.group_id) for broker, request in here.asked] == [(OTHER, "g"), (OTHER, "h")]
+    assert here.pauses == 3, "each result may be large"
 
 
 @pytest.mark.parametrize(
