@@ -85,6 +85,11 @@ class SharedPartition:
         """Whether records may be acquired: nothing but this object has changed the state since it was read."""
         return self.is_led and self.partition.leader_epoch == self.leader_epoch
 
+    @property
+    def awaits_write(self) -> bool:
+        """Whether the state is read again once a write has ended: until then no records are acquired."""
+        return self.is_writing and self.is_led and not self.is_current
+
     def is_stored_as(self, state: ShareState) -> bool:
         """Return whether nothing but this object has changed a state."""
         return (self.state_epoch, *self.stored) == (state.state_epoch, state.start_offset, [*state.batches])
@@ -291,6 +296,8 @@ class SharedPartitions:
             shared.stored = call.start_offset, furthest(call.batches, call.start_offset)
             if shared.unwritten:
                 self._write(shared)
+            elif not shared.is_current:
+                self._manager.fetch_purgatory.check_and_complete(shared.key)
             for each in outcomes:
                 each.set_result(None)
             return

@@ -12,11 +12,13 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
+from broker.loop.promise import Promise
 from broker.replica.partition import Partition
 from broker.share import shared_partition
 from broker.share.machine.deliveries import RecordState, StateBatch
 from broker.share.machine.records import ShareKey
 from broker.share.machine.state_calls import Delete, Read, Write
+from broker.share.machine.stored_states import ShareState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_share_group_offsets import (
     AlteredPartition,
@@ -548,6 +550,28 @@ async def test_a_leader_that_stays_in_a_new_epoch_keeps_its_deliveries(shared: S
     elect_again(shared)
     assert await ann.acknowledge((2, 4, ACCEPT)) is ErrorCode.NONE
     assert await shared.start_offset() == 5
+
+
+async def test_a_fetch_waits_for_the_write_of_a_leader_in_a_new_epoch(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    await ann.fetch()
+    links, written = shared.broker.services.share().links, Promise[ShareState]()
+    with monkeypatch.context() as patched:
+        patched.setattr(links, "call", lambda call, patience_ms: written)
+        acknowledging = asyncio.ensure_future(ann.acknowledge((0, 1, ACCEPT)))
+        await asyncio.sleep(0)
+        elect_again(shared)
+        waiting = asyncio.ensure_future(bob.fetch(max_wait_ms=60_000))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+    written.set_result(ShareState(0))
+    assert await acknowledging is ErrorCode.NONE
+    assert acquired(await waiting) == []  # the next fetch reads the state
 
 
 async def test_a_leader_that_has_missed_another_one_reads_what_that_has_done(shared: Shared) -> None:
