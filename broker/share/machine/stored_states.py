@@ -2,9 +2,9 @@
 
 Owns: the state, and how an update changes it. Must not know: how it is read, or what a group does with it.
 
-Within one state epoch a state only moves forward: its start rises, and of two states of a record the one with more
-deliveries counts, or with as many the one that is nearer to its end. So the order of updates does not matter, nor how
-often one is applied, and a request that arrives late takes nothing back.
+Within one state epoch a state only moves forward: its start rises, what is done stays done, and of two other states of
+a record the one with more deliveries counts. So the order of updates does not matter, nor how often one is applied, and
+a request that arrives late takes nothing back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from broker.share.machine.deliveries import StateBatch
+from broker.share.machine.deliveries import DONE, StateBatch
 from broker.share.machine.records import ShareSnapshotValue, StoredBatch
 
 NO_START: Final = -1
@@ -68,19 +68,19 @@ def furthest(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatc
         returned:   |-- 1 --|-- available, 2 --| |-- acknowledged, 1 --|
     """
     waiting = sorted(batches, reverse=True)  # the last one comes first
-    begun: list[tuple[int, int, int]] = []  # a heap: the furthest batch on top; it may hold some that have ended
+    begun: list[tuple[bool, int, int, int]] = []  # a heap: the furthest batch on top; it may hold some that have ended
     found: list[StateBatch] = []
     offset = start_offset
     while waiting or begun:
         while waiting and waiting[-1].first_offset <= offset:
             _, last, state, count = waiting.pop()
-            heappush(begun, (-count, -state, last))
-        while begun and begun[0][2] < offset:
+            heappush(begun, (state not in DONE, -count, -state, last))
+        while begun and begun[0][3] < offset:
             heappop(begun)
         if not begun:
             offset = waiting[-1].first_offset if waiting else offset
             continue
-        count, state, last = begun[0]
+        _, count, state, last = begun[0]
         if waiting:
             last = min(last, waiting[-1].first_offset - 1)
         _append(found, StateBatch(offset, last, -state, -count))

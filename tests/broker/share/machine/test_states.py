@@ -136,11 +136,22 @@ def test_the_furthest_state_of_each_record_counts() -> None:
     )
     assert found == [
         StateBatch(2, 3, AVAILABLE, 1),
-        StateBatch(4, 5, AVAILABLE, 2),
-        StateBatch(6, 6, ACKNOWLEDGED, 1),
+        StateBatch(4, 4, AVAILABLE, 2),
+        StateBatch(5, 6, ACKNOWLEDGED, 1),
         StateBatch(7, 9, AVAILABLE, 1),
         StateBatch(12, 12, ARCHIVED, 3),
     ]
+
+
+def test_a_late_write_makes_nothing_available_that_is_done() -> None:
+    """A write fails with two more deliveries of a record; the leader reads the state, and one of them is accepted."""
+    state = ShareState(0, 0, [StateBatch(0, 9, AVAILABLE, 1)])
+    late = Write(KEY, 0, 0, 0, [StateBatch(5, 5, AVAILABLE, 3)])
+    for call in (Write(KEY, 0, 0, 0, [StateBatch(5, 5, ACKNOWLEDGED, 2)]), late):
+        after = state_after(call, state)
+        assert after is not None
+        state = after
+    assert StateBatch(5, 5, ACKNOWLEDGED, 2) in state.batches
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -166,8 +177,15 @@ def test_updates_give_the_same_state_in_any_order_and_any_number(seed: int) -> N
     assert state_of(chance.sample(updates, 5) + chance.choices(updates, k=3)) == state
     assert furthest(state.batches, state.start_offset) == list(state.batches)
     for offset in range(state.start_offset, 40):
-        said = [(count, what) for it in updates for first, last, what, count in it.batches if first <= offset <= last]
-        kept = [(count, what) for first, last, what, count in state.batches if first <= offset <= last]
+        said = [
+            (what != AVAILABLE, count, what)
+            for it in updates
+            for first, last, what, count in it.batches
+            if first <= offset <= last
+        ]
+        kept = [
+            (what != AVAILABLE, count, what) for first, last, what, count in state.batches if first <= offset <= last
+        ]
         assert kept == ([max(said)] if said else [])
 
 
