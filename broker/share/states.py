@@ -11,8 +11,9 @@ all the same. A call may be repeated.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
+from types import MappingProxyType
 from typing import Final
 
 from base.clock import Clock
@@ -37,6 +38,10 @@ EPOCH_MAX: Final = (1 << 31) - 1
 BEGUN_EPOCH_MAX: Final = (1 << 30) - 1
 """The state epoch in which a state begins is the time in milliseconds modulo this and one: another one each time, so
 that a late write to a state of the same group that has ended is fenced. The rest of the int32 is left to moves."""
+STATE_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
+    {**APPEND_ERRORS, ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+)
+"""The error of a call whose state could not be stored; after all of these the call is repeated."""
 LINE_INTERVAL_S: Final = 10.0
 MISSING: Final = ShareState(0)
 """What is returned of a state that does not exist."""
@@ -104,7 +109,7 @@ class ShareStates:
             awaited = self._log.append(partition.number, bytearray(batch), self._write_timeout_ms)
         except KafkaError as error:
             self._log_failure(key, "stored", error.code)
-            raise KafkaError(APPEND_ERRORS.get(error.code, error.code)) from error
+            raise KafkaError(STATE_APPEND_ERRORS.get(error.code, error.code)) from error
         if state is None:
             partition.states.pop(key, None)
         else:
@@ -116,7 +121,7 @@ class ShareStates:
         def finish(error: ErrorCode) -> None:
             if error:
                 self._log_failure(key, "replicated", error)
-                replicated.set_exception(KafkaError(APPEND_ERRORS.get(error, error)))
+                replicated.set_exception(KafkaError(STATE_APPEND_ERRORS.get(error, error)))
             else:
                 replicated.set_result(state or MISSING)
 

@@ -1,0 +1,39 @@
+"""A share coordinator whose appends fail."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from broker.share.links import REPEATED
+from broker.share.machine.records import ShareKey
+from broker.share.machine.state_calls import Initialize
+from broker.share.states import ShareStates
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.compression import Compression
+from tests.broker.groups.fakes import FakeLog
+from tests.support.in_process_cluster import until
+from tests.support.manual_clock import ManualClock
+
+
+async def ensure(topic: str) -> None:
+    """The topic exists."""
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT]
+)
+async def test_a_call_whose_append_is_not_replicated_is_repeated(code: ErrorCode) -> None:
+    log = FakeLog()
+    states = ShareStates(
+        log, ManualClock(), ensure, load_buffer_size=1000, write_timeout_ms=1000, compression=Compression.NONE
+    )
+    states.partitions.become_leader(0, 0)
+    await until(lambda: bool([*states.partitions.active()]))
+    log.holds = True
+    outcome = states.serve(Initialize(ShareKey("g", UUID(int=7), 0), 0))
+    log.release(error=code)
+    with pytest.raises(KafkaError) as caught:
+        await outcome
+    assert caught.value.code in REPEATED
