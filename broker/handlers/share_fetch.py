@@ -27,6 +27,7 @@ from broker.handlers.share_requests import (
 )
 from broker.quotas.enforcement import EnforcedQuotas, Key
 from broker.security.acls import Operation
+from broker.share.machine.records import ShareKey
 from broker.share.machine.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
 from broker.share.share_fetch import AcquiredRecords as Acquisition
 from broker.share.share_fetch import ShareFetchTerms
@@ -97,7 +98,9 @@ async def _session(
         session = parts.sessions.require(group_id, member_id, epoch)
     if epoch != FINAL_EPOCH:
         async for topic_id, number, _ in through(given, pause):
-            session.add((topic_id, number))
+            if (topic_id, number) not in session.places:
+                session.add((topic_id, number))
+                parts.partitions.read_again(ShareKey(group_id, topic_id, number))
         for topic in request.forgotten_topics_data:
             async for number in through(topic.partitions, pause):
                 session.forget((topic.topic_id, number))

@@ -62,7 +62,7 @@ class SharedPartition:
         self.partition = partition
         self.leading_since = partition.leading_since
         self.leader_epoch = leader_epoch
-        """The one in which the state was read last."""
+        """The one in which the state was read last; NO_EPOCH if it has to be read again."""
         self.state_epoch = state.state_epoch
         self.deliveries = Deliveries(state.start_offset, state.batches)
         self.stored: tuple[int, list[StateBatch]] = state.start_offset, [*state.batches]
@@ -237,6 +237,16 @@ class SharedPartitions:
                 shared.timer.cancel()
             shared.armed_ms = wake_at_ms
             shared.timer = self._timer.schedule(wake_at_ms, lambda: self._expire(shared))
+
+    def read_again(self, key: ShareKey) -> None:
+        """Read the state of a partition at its next use, for a new session: it may have been moved, or begun again.
+
+        A group coordinator on another broker cannot say so. Not while records are acquired or written: soon that is
+        stored, which fails if the state is another one.
+        """
+        shared = self._shared.get(key)
+        if shared is not None and not shared.is_writing and shared.deliveries.wake_at_ms == NEVER:
+            shared.leader_epoch = NO_EPOCH
 
     def reset(self, keys: Iterable[ShareKey]) -> None:
         """Load partitions again at their next use: their states have changed, or are gone."""

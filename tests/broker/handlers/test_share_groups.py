@@ -552,6 +552,23 @@ async def test_a_leader_that_stays_in_a_new_epoch_keeps_its_deliveries(shared: S
     assert await shared.start_offset() == 5
 
 
+async def test_a_new_session_reads_a_state_that_was_moved_while_an_old_session_was_open(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann, bob = shared.member("ann"), shared.member("bob")
+    await ann.fetch()
+    await ann.acknowledge((0, 4, ACCEPT))
+    await shared.heartbeat("first", epoch=-1)
+    # The group coordinator is another broker, so it does not reset the partitions of this one.
+    monkeypatch.setattr(shared.broker.services.share().partitions, "reset", lambda keys: None)
+    topic = AlteredTopic(topic_name=shared.topic, partitions=[AlteredPartition(partition_index=0, start_offset=2)])
+    response = await shared.broker.ask(AlterShareGroupOffsetsRequest(group_id=shared.group, topics=[topic]), 0)
+    assert response.responses[0].partitions[0].error_code == 0, response
+    assert acquired(await bob.fetch()) == [(2, 4, 1)]
+
+
 async def test_a_fetch_waits_for_the_write_of_a_leader_in_a_new_epoch(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
