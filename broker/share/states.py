@@ -35,9 +35,8 @@ from protocol.records.compression import Compression
 
 EPOCH_MAX: Final = (1 << 31) - 1
 """The epochs of snapshots begin again after it; nothing compares them."""
-BEGUN_EPOCH_MAX: Final = (1 << 30) - 1
-"""The state epoch in which a state begins is the time in milliseconds modulo this and one: another one each time, so
-that a late write to a state of the same group that has ended is fenced. The rest of the int32 is left to moves."""
+ENDED_MAX: Final = 10_000
+"""How many ended states of a partition are remembered."""
 STATE_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {**APPEND_ERRORS, ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 )
@@ -55,6 +54,26 @@ class StatePartition(LedPartition):
 
     states: dict[ShareKey, ShareState] = field(default_factory=dict)
     """As of the last append."""
+    ended: dict[ShareKey, int] = field(default_factory=dict)
+    """The last state epoch of states that ended here, the latest last."""
+
+    def end(self, key: ShareKey) -> None:
+        """Remove a state, and remember its epoch."""
+        state = self.states.pop(key, None)
+        if state is None:
+            return
+        self.ended.pop(key, None)
+        self.ended[key] = state.state_epoch
+        if len(self.ended) > ENDED_MAX:
+            del self.ended[next(iter(self.ended))]
+
+    def first_epoch(self, key: ShareKey) -> int:
+        """Return the state epoch in which a state begins.
+
+        It is later than that of one that ended here, so that a late write to that one is fenced. It is small all the
+        same: a coordinator of Kafka that takes the log over moves a state only to a later epoch, that of the group.
+        """
+        return self.ended.get(key, FIRST_EPOCH - 1) + 1
 
 
 class ShareStates:
@@ -94,7 +113,7 @@ class ShareStates:
         if after is not None:
             is_new = before is None or before.state_epoch != after.state_epoch
             if before is None and after.state_epoch == FIRST_EPOCH:
-                after = after._replace(state_epoch=self._clock.now_ms() & BEGUN_EPOCH_MAX)
+                after = after._replace(state_epoch=partition.first_epoch(call.key))
             after = after._replace(
                 snapshot_epoch=0 if before is None else (before.snapshot_epoch + 1) & EPOCH_MAX,
                 created_ms=self._clock.now_ms() if is_new else after.created_ms,
@@ -111,7 +130,7 @@ class ShareStates:
             self._log_failure(key, "stored", error.code)
             raise KafkaError(STATE_APPEND_ERRORS.get(error.code, error.code)) from error
         if state is None:
-            partition.states.pop(key, None)
+            partition.end(key)
         else:
             partition.states[key] = state
         if awaited is None:
