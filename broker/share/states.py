@@ -34,7 +34,7 @@ from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 
 EPOCH_MAX: Final = (1 << 31) - 1
-"""The epochs of snapshots begin again after it; nothing compares them."""
+"""The epochs of snapshots begin again after it; nothing compares them. So do the first epochs of states."""
 ENDED_MAX: Final = 10_000
 """How many ended states of a partition are remembered."""
 STATE_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
@@ -73,7 +73,7 @@ class StatePartition(LedPartition):
         It is later than that of one that ended here, so that a late write to that one is fenced. It is small all the
         same: a coordinator of Kafka that takes the log over moves a state only to a later epoch, that of the group.
         """
-        return self.ended.get(key, FIRST_EPOCH - 1) + 1
+        return (self.ended.get(key, FIRST_EPOCH - 1) + 1) & EPOCH_MAX
 
 
 class ShareStates:

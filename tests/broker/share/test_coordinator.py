@@ -12,7 +12,7 @@ from broker.share.links import REPEATED
 from broker.share.machine.records import ShareKey
 from broker.share.machine.state_calls import Initialize
 from broker.share.machine.stored_states import ShareState
-from broker.share.states import ENDED_MAX, ShareStates, StatePartition
+from broker.share.states import ENDED_MAX, EPOCH_MAX, ShareStates, StatePartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.compression import Compression
 from tests.broker.groups.fakes import FakeLog
@@ -52,3 +52,6 @@ def test_a_state_begins_again_in_a_later_epoch_and_the_memory_of_ended_ones_is_b
     assert [partition.first_epoch(key) for key in (keys[0], keys[1], keys[-1])] == [0, 4, 4]
     partition.end(keys[1])
     assert (partition.first_epoch(keys[1]), partition.states) == (4, {})
+    partition.states[keys[1]] = ShareState(EPOCH_MAX)
+    partition.end(keys[1])
+    assert partition.first_epoch(keys[1]) == 0
