@@ -68,17 +68,17 @@ def create_topic(
     `assignment` has the replicas of each partition, instead of their numbers.
     """
     name = f"numbers-{next(_numbers)}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     if assignment is None:
         new = NewTopic(name, partitions, replicas, config=settings)
     else:
         new = NewTopic(name, len(assignment), replica_assignment=[list(it) for it in assignment], config=settings)
     while True:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         try:
             admin.create_topics([new], operation_timeout=CREATE_TIMEOUT_S)[name].result(CREATE_TIMEOUT_S)
         except KafkaException as error:
-            # The client knows the controller that a test before has deposed, and does not repeat the request itself.
+            # The client was told of the controller that a test has deposed. It would ask that one for five minutes.
             if error.args[0].code() == KafkaError.NOT_CONTROLLER:
                 time.sleep(RETRY_PAUSE_S)
                 continue
