@@ -12,14 +12,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from base.clock import Clock
 from base.line_limit import LineLimit
 from base.pause import Pause
 from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.coordination.batched_requests import BatchedRequests
-from broker.coordination.partitioner import partition_for
+from broker.coordination.partitioner import Leaders, other_coordinator
 from broker.loop.driver import going_on
 from broker.loop.promise import Promise, resolved
 from broker.network.outgoing import Peer, PeerUnavailable
@@ -47,15 +47,6 @@ READ_SIZE: Final = 20
 LINE_INTERVAL_S: Final = 10.0
 
 logger = logging.getLogger("kafka.server.share.PersisterStateManager")
-
-
-class Leaders(Protocol):
-    """What is known of the partitions of topics."""
-
-    def partition_count(self, topic: str) -> int | None: ...
-
-    def leader_of(self, topic: str, partition: int) -> int:
-        """Return the id of the leader, or -1."""
 
 
 class StateLinks:
@@ -125,18 +116,11 @@ class StateLinks:
 
     def _other(self, key: ShareKey) -> RemoteStates:
         """Return the coordinator of a state that this broker does not coordinate. Raises KafkaError."""
-        count = self._leaders.partition_count(SHARE_GROUP_STATE_TOPIC)
-        if count is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The topic {SHARE_GROUP_STATE_TOPIC} is missing.")
-        leader = self._leaders.leader_of(SHARE_GROUP_STATE_TOPIC, partition_for(text_of(key), count))
-        if leader == self._broker_id:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)  # the metadata is newer than the leadership
-        if leader < 0:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        remote = self._remote.get(leader)
+        broker_id = other_coordinator(text_of(key), SHARE_GROUP_STATE_TOPIC, self._leaders, self._broker_id)
+        remote = self._remote.get(broker_id)
         if remote is None:
-            remote = self._remote[leader] = RemoteStates(
-                leader, partial(self._connect, leader), self._timeout_ms, self._clock, self._pause
+            remote = self._remote[broker_id] = RemoteStates(
+                broker_id, partial(self._connect, broker_id), self._timeout_ms, self._clock, self._pause
             )
         return remote
 

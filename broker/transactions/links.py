@@ -7,16 +7,16 @@ how long an addition waits for the end of the transaction before. Must not know:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from base.topic_partition import TopicPartition
 from broker.coordination.batched_requests import BatchedRequests
-from broker.coordination.partitioner import partition_for
+from broker.coordination.partitioner import Leaders, other_coordinator
 from broker.network.outgoing import Peer, PeerUnavailable
 from broker.replica.transaction_verification import Verdicts
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.machine.transaction import VERSION_2
-from broker.transactions.markers import NO_LEADER, Leaders, logger
+from broker.transactions.markers import logger
 from protocol.errors import ErrorCode, KafkaError
 from storage.producers.producer_state import Producer
 
@@ -34,12 +34,6 @@ Pause = Callable[[int], Awaitable[None]]
 """Waits for a number of milliseconds."""
 
 
-class ConnectToCoordinator(Protocol):
-    """Opens connections to coordinators."""
-
-    def __call__(self, broker_id: int, /) -> Peer: ...
-
-
 class CoordinatorLinks:
     """A `CoordinatorLink` to all coordinators."""
 
@@ -49,7 +43,7 @@ class CoordinatorLinks:
         own: TransactionCoordinator,
         topic: str,
         leaders: Leaders,
-        connect: ConnectToCoordinator,
+        connect: Callable[[int], Peer],
         timeout_ms: int,
         pause: Pause,
     ) -> None:
@@ -101,21 +95,15 @@ class CoordinatorLinks:
 
     def _coordinator_after(self, error: KafkaError, transactional_id: str) -> RemoteCoordinator | ErrorCode:
         """Return who is to be asked after an error of this broker's own coordinator, or why nobody is."""
-        return self._other_coordinator(transactional_id) if error.code == ErrorCode.NOT_COORDINATOR else error.code
-
-    def _other_coordinator(self, transactional_id: str) -> RemoteCoordinator | ErrorCode:
-        """Return the coordinator of an id that this broker does not coordinate, or why there is none."""
-        count = self._leaders.partition_count(self._topic)
-        leader = (
-            NO_LEADER if not count else self._leaders.leader_of(self._topic, partition_for(transactional_id, count))
-        )
-        if leader == self._broker_id:
-            return ErrorCode.NOT_COORDINATOR  # the metadata is newer than the leadership
-        if leader == NO_LEADER:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        remote = self._remote.get(leader)
+        if error.code != ErrorCode.NOT_COORDINATOR:
+            return error.code
+        try:
+            broker_id = other_coordinator(transactional_id, self._topic, self._leaders, self._broker_id)
+        except KafkaError as without:
+            return without.code
+        remote = self._remote.get(broker_id)
         if remote is None:
-            remote = self._remote[leader] = RemoteCoordinator(leader, self._connect(leader), self._timeout_ms)
+            remote = self._remote[broker_id] = RemoteCoordinator(broker_id, self._connect(broker_id), self._timeout_ms)
         return remote
 
     def brokers_changed(self, live: Collection[int]) -> None:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from base.clock import Clock
 from base.topic_partition import TopicPartition
 from broker.coordination.background import sleep
+from broker.coordination.partitioner import Leaders
 from broker.loop.timer import Timer
 from protocol.errors import ErrorCode
 
@@ -55,19 +56,6 @@ class Channels(Protocol):
 
     def get(self, broker_id: int, /) -> MarkerChannel | None:
         """Return the channel to a live broker, None for any other."""
-
-
-class Leaders(Protocol):
-    """The part of the metadata cache that the sender uses."""
-
-    def contains(self, topic: str, partition: int) -> bool:
-        """Return whether the partition exists."""
-
-    def leader_of(self, topic: str, partition: int) -> int:
-        """Return the broker id of the leader; NO_LEADER if there is none at the moment."""
-
-    def partition_count(self, topic: str) -> int | None:
-        """Return the partition count of a topic; None if the cache does not have the topic."""
 
 
 class Fate(Enum):

@@ -54,6 +54,9 @@ class Here:
             raise KafkaError(self.own_error)
         return asyncio.sleep(0, ShareState(0, 42))
 
+    def contains(self, topic: str, partition: int) -> bool:
+        return partition < len(self.leaders)
+
     def partition_count(self, topic: str) -> int | None:
         return 1
 

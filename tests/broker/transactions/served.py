@@ -20,7 +20,7 @@ from broker.replica.appends import Appends
 from broker.replica.manager import ReplicaManager
 from broker.replica.transaction_verification import CoordinatorLink, Guards, TransactionVerifier
 from broker.transactions.coordinator import TransactionCoordinator
-from broker.transactions.links import ConnectToCoordinator, CoordinatorLinks
+from broker.transactions.links import CoordinatorLinks
 from broker.transactions.marker_writer import MarkerWriter
 from protocol.errors import ErrorCode, KafkaError
 from storage.producers.producer_state import Producer
@@ -120,7 +120,7 @@ class ServedTransactions(Served):
             self.transactions,
             TRANSACTION_STATE_TOPIC,
             self.metadata,
-            cast(ConnectToCoordinator, None),
+            cast(Any, None),
             MINUTE_MS,
             partial(sleep, self.there.timer, self.there.clock),
         )
