@@ -22,7 +22,7 @@ from milena_broker import __version__
 from tests.support.commands import ROOT, launchers, output_of
 from tests.support.java import UnavailableError
 from tests.support.parts import skip_when_unavailable
-from tools.launch import milena
+from tools.launch.background import milena
 from tools.launch.running_servers import running_brokers
 
 KUBERNETES = ROOT / "examples" / "kubernetes" / "milena.yaml"

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 DOWNLOADED = shutil.ignore_patterns("node_modules", "target")
 TIMEOUT_S = 900
-MILENA = (sys.executable, "-P", "-m", "milena_broker", "tools.launch.milena")
+MILENA = (sys.executable, "-P", "-m", "milena_broker", "tools.launch.background.milena")
 
 PACKAGES: Mapping[str, str] = {"npm": "npm", "go": "golang-go", "mvn": "maven", "cargo": "cargo"}
 """The package of the system that has a program."""

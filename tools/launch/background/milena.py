@@ -19,8 +19,14 @@ from protocol.errors import KafkaError
 from tools.base.command_line import CommandLine, UnreachableError, UsageError, run_tool
 from tools.base.sub_commands import SubCommand, SubCommands
 from tools.client.admin_client import CallTimedOut
-from tools.launch.broker_folder import BrokerFolder, ForeignFolderError, ServingBroker, StartFailed, StillRuns
-from tools.launch.first_topics import Done, TopicsFailed, parse_topic, prepare, read_seed
+from tools.launch.background.broker_folder import (
+    BrokerFolder,
+    ForeignFolderError,
+    ServingBroker,
+    StartFailed,
+    StillRuns,
+)
+from tools.launch.background.first_topics import Done, TopicsFailed, parse_topic, prepare, read_seed
 from tools.launch.server_stop import send_signal
 from tools.launch.start_options import DEFAULT_PORT
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Message
 
 from tests.tools.conftest import ROOT, Outcome, RunTool
-from tools.launch import milena
+from tools.launch.background import milena
 from tools.launch.running_servers import wait_for_end
 
 # The broker is meant to outlive the command that starts it.

@@ -25,9 +25,9 @@ from subprocess import Popen
 from typing import NamedTuple
 
 from tools.launch.detached import start_detached
+from tools.launch.fixture.settings_for_tests import SETTINGS_FOR_TESTS
 from tools.launch.running_servers import POLL_S, RunningBroker, running_brokers, wait_for_end
 from tools.launch.served_addresses import Address
-from tools.launch.settings_for_tests import SETTINGS_FOR_TESTS
 
 LOG_LINES_MAX = 5
 _HTTP = ("http", "https")
