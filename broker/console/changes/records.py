@@ -10,8 +10,8 @@ from typing import Final, Literal, TypedDict
 
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.console.changes.change import require_success
+from broker.console.changes.murmur2 import murmur2
 from broker.console.console import Console
-from broker.console.murmur2 import murmur2
 from broker.console.problem import ProblemError, bad_request, of_code
 from broker.console.topics import require_topic
 from broker.network.outgoing import PeerUnavailable

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from yarl import URL
 
-from broker.console.murmur2 import murmur2
+from broker.console.changes.murmur2 import murmur2
 from broker.console.records import reader
 from broker.console.routes import CURSOR_SIZE_MAX
 from protocol.messages.offset_commit import (

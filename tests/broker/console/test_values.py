@@ -11,7 +11,7 @@ import fastavro
 import pytest
 from aiohttp import web
 
-from broker.console.murmur2 import murmur2
+from broker.console.changes.murmur2 import murmur2
 from broker.console.records.protobuf_wire import fields_of, parse
 from broker.console.records.values import indented, shown_value
 from protocol.records.builder import RecordData, build_batch
