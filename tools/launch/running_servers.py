@@ -1,7 +1,7 @@
 """The servers that run from this installation: one file each, locked while its server runs.
 
-The files are in `var/run` of a clone, or in the state folder of the user of an installed package. A file has the
-process id, a number, and the addresses of a broker that serves clients.
+The files are in `var/run` of a clone, or in the user's state folder if the clone belongs to another user or the package
+is installed. A file has the process id, a number, and the addresses of a broker that serves clients.
 
 The lock, not the process id in the file, shows that a server is running: the kernel releases it when the process ends.
 So a reused process id is never signalled. Names and command lines of processes are not used.
@@ -21,8 +21,15 @@ from typing import NamedTuple, TextIO
 from tools.log_output.state_folder import state_folder
 
 _ROOT = Path(__file__).resolve().parents[2]
-# In a package the folder of the modules may belong to another user.
-RUN_FOLDER = state_folder() / "run" if _ROOT.name == "_modules" else _ROOT / "var" / "run"
+
+
+def _run_folder() -> Path:
+    folder = _ROOT / "var" / "run"
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return state_folder() / "run" if _ROOT.name == "_modules" or not os.access(there, os.W_OK) else folder
+
+
+RUN_FOLDER = _run_folder()
 POLL_S = 0.02
 _BROKER = "broker"
 _ZOOKEEPER = "zookeeper"
