@@ -733,6 +733,24 @@ def test_a_broker_that_does_not_respond_and_what_does_not_exist_are_named(site: 
     assert re.fullmatch(r"\d\d:\d\d:\d\d", browser.text("#live"))
 
 
+def test_a_page_whose_refresh_takes_long_is_marked_until_it_is_read(site: Site) -> None:
+    """The page's clock runs a hundred times as fast."""
+    browser = site.open("overview")
+    browser.script(
+        "window.inTime = window.setTimeout; window.setTimeout = (run, ms) => window.inTime(run, ms / 100);"
+        "window.fetched = window.fetch; window.held = [];"
+        "window.fetch = (...request) => new Promise((resolve) => window.held.push(() => resolve(fetched(...request))));"
+        "location.hash = '#/brokers';"
+    )
+    browser.wait(lambda: browser.text("#live") == "not current", "the mark")
+    assert browser.count("#live.late") == 1
+    browser.script("window.fetch = window.fetched; window.held.forEach((release) => release());")
+    browser.wait(lambda: re.fullmatch(r"\d\d:\d\d:\d\d", browser.text("#live")), "the time of the refresh")
+    assert browser.count("#live.late") == 0
+    browser.script("window.setTimeout = window.inTime")
+    site.open("overview")
+
+
 LISTS = ("overview", "topics", "groups", "brokers", "partitions", "requests", "transactions", "security")
 TABS = ("records", "search", "tail", "partitions", "groups", "config", "produce")
 
