@@ -43,6 +43,15 @@ def describe_broker(config: BrokerConfig, names: Collection[str] | None = None) 
     return [_broker_row(config, name) for name in _selected(_broker_names(config), names)]
 
 
+def own_setting(name: str) -> Property[object] | None:
+    """Return a setting that Kafka does not have and that is no secret; None for others.
+
+    A DescribeConfigs response hides its value, as Kafka does with every setting that it does not know.
+    """
+    row = BROKER_PROPERTIES.get(name)
+    return row if row is not None and row.visibility is Visibility.FOREIGN and not row.is_sensitive else None
+
+
 def describe_cluster_default(config: BrokerConfig, names: Collection[str] | None = None) -> list[ConfigRow]:
     """The dynamic values that hold for all brokers."""
     rows = (_broker_row(config, name) for name in _selected(config.dynamic_default, names))

@@ -11,7 +11,8 @@ from typing import Literal, TypedDict
 from broker.console.console import Console
 from broker.console.problem import bad_request, of_code
 from broker.console.topics import require_topic
-from config.describe import describe_topic
+from config.definition import text_of
+from config.describe import describe_topic, own_setting
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
 ResourceKind = Literal["topic", "broker"]
@@ -36,7 +37,7 @@ class ConfigSource(TypedDict):
 
 
 class ConfigRow(TypedDict):
-    """One setting with its effective value; a sensitive one has none.
+    """One setting with its effective value; a sensitive one has none, and one that Kafka lacks only on its own broker.
 
     `default` is Kafka's; if that derives from several settings, as of retention.ms, the value without an override.
     """
@@ -75,25 +76,31 @@ async def configs(console: Console, *, kind: ResourceKind, name: str) -> Configs
     inherited: dict[str, str | None] = {}
     if kind == "topic":
         inherited = {row.name: row.value for row in describe_topic(console.services.config, {}, None)}
+    is_this_broker = kind == "broker" and broker == console.services.broker_id
     rows = []
     for one in result.configs:
         defaults = [each.value for each in one.synonyms if each.source == DEFAULT_SOURCE]
         default = defaults[0] if defaults else inherited.get(one.name)
+        own = own_setting(one.name) if is_this_broker else None
+        is_sensitive = one.is_sensitive and own is None
+        value = text_of(console.services.config[own]) if own else one.value
+        if own:
+            default = text_of(own.default)
         rows.append(
             ConfigRow(
                 name=one.name,
-                value=None if one.is_sensitive else one.value,
+                value=None if is_sensitive else value,
                 source=SOURCES.get(one.config_source, str(one.config_source)),
-                default=None if one.is_sensitive else default,
-                differs=one.config_source != DEFAULT_SOURCE and (one.is_sensitive or one.value != default),
+                default=None if is_sensitive else default,
+                differs=one.config_source != DEFAULT_SOURCE and (is_sensitive or value != default),
                 is_read_only=one.read_only,
-                is_sensitive=one.is_sensitive,
-                doc=one.documentation or "",
+                is_sensitive=is_sensitive,
+                doc=own.doc if own else one.documentation or "",
                 sources=[
                     ConfigSource(
                         source=SOURCES.get(each.source, str(each.source)),
                         name=each.name,
-                        value=None if one.is_sensitive else each.value,
+                        value=None if is_sensitive else each.value,
                     )
                     for each in one.synonyms
                 ],

@@ -1,6 +1,6 @@
 // Line charts as SVG: an axis of values, an axis of time, and the values under the pointer or at the arrow keys' position.
 
-import { fill, h, svg } from "./dom.js";
+import { empty, fill, h, svg } from "./dom.js";
 import { count } from "./format.js";
 
 const HEIGHT = 190;
@@ -16,6 +16,7 @@ const position = { title: "", fromEnd: 0 };
  * between two. `text(value)` writes a value.
  */
 export function chart(title, series, { end, step, text, isFilled = true, base = 10 }) {
+  if (series.every((each) => each.values.every((value) => value === null))) return empty("No values yet", "They appear when there is something to measure.");
   const WIDTH = innerWidth < 720 ? 340 : 600; // text keeps its size
   series = recorded(series);
   const size = Math.max(1, ...series.map((each) => each.values.length));

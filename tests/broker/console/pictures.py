@@ -126,6 +126,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("docs/images"))
     parser.add_argument("--all", type=Path, help="also write every page in all sizes and schemes to this folder")
     options = parser.parse_args()
+    if options.all:
+        options.all.mkdir(parents=True, exist_ok=True)
     settings = {"console.write.enable": "true"}
     with (
         open_browser() as browser,

@@ -326,7 +326,10 @@ async def test_configs_name_sources_and_differences(console: ConsoleUser) -> Non
     assert configs[0]["name"] == "retention.ms"
     assert configs[0] | {"value": "5000", "source": "topic", "differs": True} == configs[0]
     broker = {each["name"]: each for each in (await console.get("/configs/broker/0"))["configs"]}
-    assert broker["metrics.http.listener"]["source"] == "server.properties"
+    own = broker["metrics.http.listener"]
+    assert own | {"source": "server.properties", "default": None, "differs": True, "is_sensitive": False} == own
+    assert own["value"].startswith("127.0.0.1:")
+    assert own["doc"]
     sensitive = [each for each in broker.values() if each["is_sensitive"]]
     assert sensitive
     assert all(each["value"] is None and not any(one["value"] for one in each["sources"]) for each in sensitive)
