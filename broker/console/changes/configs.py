@@ -11,6 +11,7 @@ from broker.console.changes.change import TIMEOUT_MS, Change, Plan, change_row, 
 from broker.console.configs import TYPES, ConfigRow, ResourceKind, broker_of, configs
 from broker.console.console import Console
 from broker.console.problem import bad_request
+from config.broker import is_password
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -39,7 +40,7 @@ async def change_configs(console: Console, *, kind: ResourceKind, name: str, bod
     present = {each["name"]: each for each in (await configs(console, kind=kind, name=name))["configs"]}
     await _alter(console, kind, name, changes, validate_only=True)
     rows = [
-        change_row(each, _before(present.get(each)), _after(present.get(each), value))
+        change_row(each, _before(present.get(each)), _after(each, present.get(each), value))
         for each, value in changes.items()
     ]
 
@@ -56,9 +57,9 @@ def _before(present: ConfigRow | None) -> str | None:
     return f"{SECRET if present['is_sensitive'] else present['value']} ({present['source']})"
 
 
-def _after(present: ConfigRow | None, value: str | None) -> str:
+def _after(name: str, present: ConfigRow | None, value: str | None) -> str:
     if value is not None:
-        return SECRET if present is not None and present["is_sensitive"] else value
+        return SECRET if is_password(name) or (present is not None and present["is_sensitive"]) else value
     others = [] if present is None else [each for each in present["sources"] if each["source"] != present["source"]]
     if others:
         return f"{others[0]['value']} ({others[0]['source']})"

@@ -100,8 +100,9 @@ async def _reset_rows(console: Console, before: dict[TopicPartition, int], body:
     targets = _targets(console, before, body)
     starts = await console.client.offsets(targets, EARLIEST)
     ends = await console.client.offsets(targets, LATEST)
-    times = await console.client.offsets(targets, body["value"]) if body["strategy"] == "time" else {}
-    missing = [each for each in targets if each not in starts or each not in ends]
+    is_by_time = body["strategy"] == "time"
+    times = await console.client.offsets(targets, body["value"]) if is_by_time else starts
+    missing = [each for each in targets if not (each in starts and each in ends and each in times)]
     if missing:
         raise ProblemError(
             HTTPStatus.SERVICE_UNAVAILABLE, f"the leader of {missing[0][0]}-{missing[0][1]} did not respond"
@@ -109,8 +110,8 @@ async def _reset_rows(console: Console, before: dict[TopicPartition, int], body:
     rows = []
     for each in targets:
         start, end = starts[each].offset, ends[each].offset
-        if body["strategy"] == "time":
-            after = times[each].offset if each in times and times[each].offset >= 0 else end
+        if is_by_time:
+            after = times[each].offset if times[each].offset >= 0 else end
         else:
             after = _new_offset(body, before.get(each), start, end)
         rows.append(

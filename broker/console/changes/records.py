@@ -15,7 +15,7 @@ from broker.console.console import Console
 from broker.console.problem import ProblemError, bad_request, of_code
 from broker.console.topics import require_topic
 from broker.network.outgoing import PeerUnavailable
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
 
@@ -130,7 +130,7 @@ async def resend(console: Console, *, name: str, body: Resend) -> ResendResult:
             result["produced_partition"], result["produced_offset"] = produced["partition"], produced["offset"]
         except ProblemError as problem:
             result["problem"] = problem.message
-        except (KafkaError, PeerUnavailable) as error:
+        except (KafkaError, PeerUnavailable, Malformed) as error:
             result["problem"] = str(error)
         results.append(result)
     return ResendResult(records=results)

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from base.topic_partition import TopicPartition
+from broker.console.cluster_client import ClusterClient
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tests.broker.console.conftest import ConsoleUser
 from tests.broker.console.test_resources import commit, numbers, records_of
@@ -26,7 +28,7 @@ READ, CREATE, DESCRIBE, DESCRIBE_CONFIGS = 3, 5, 8, 10
 
 @pytest.fixture
 def overrides() -> dict[str, str]:
-    return {**WRITING, **AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    return {**WRITING, **AUTHORIZER, "super.users": "User:ANONYMOUS", "password.encoder.secret": "s"}
 
 
 async def change(console: ConsoleUser, path: str, body: dict[str, Any] | None = None) -> list[tuple[str, Any, Any]]:
@@ -91,6 +93,8 @@ async def test_settings_users_quotas_and_rules_are_changed(console: ConsoleUser)
         ("retention.ms", "1234 (topic)", "604800000 (default)")
     ]
     assert (await console.get("/topics/t"))["overrides"] == {"cleanup.policy": "compact"}
+    secret = {"listener.name.plaintext.ssl.keystore.password": "wonderland"}
+    assert await change(console, "/configs/broker/0", {"changes": secret}) == [(*secret, None, "a secret value")]
 
     assert await change(console, "/security/users", USER) == [
         ("user alice, SCRAM-SHA-256", None, "4096 iterations, new password")
@@ -129,6 +133,23 @@ async def test_offsets_and_groups_are_deleted(console: ConsoleUser) -> None:
     assert (await console.error("/groups/g"))[0] == 404
     status, problem = await console.send("POST", "/groups/g/delete", {"confirm": ""})
     assert (status, problem) == (404, {"error": "group 'g' does not exist"})
+
+
+async def test_a_reset_to_a_time_needs_an_answer_for_each_partition(
+    console: ConsoleUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition of which the time is not known must not be set to its end, which would skip its records."""
+    await console.broker.create_topic("t")
+    await commit(console, "g", "t", {0: 0})
+    offsets = ClusterClient.offsets
+
+    async def without_times(self: ClusterClient, partitions: list[TopicPartition], timestamp: int) -> Any:
+        return {} if timestamp >= 0 else await offsets(self, partitions, timestamp)
+
+    monkeypatch.setattr(ClusterClient, "offsets", without_times)
+    reset = {"topics": [], "strategy": "time", "value": 1, "confirm": []}
+    status, problem = await console.send("POST", "/groups/g/offsets", reset)
+    assert (status, problem) == (503, {"error": "the leader of t-0 did not respond"})
 
 
 async def test_what_another_client_has_changed_since_the_preview_is_not_overwritten(console: ConsoleUser) -> None:
