@@ -34,7 +34,7 @@ export function configTab(kind, name) {
       { title: "Setting", className: "setting", of: (row) => [h("div", { class: "mono" }, row.name), h("div", { class: "muted small" }, row.doc)] },
       { title: "Value", className: "value", of: (row) => (row.is_sensitive ? tag("hidden") : row.value === "" || row.value === null ? h("span", { class: "muted" }, "none") : [row.differs ? h("b", null, row.value) : row.value, meant(row.name, row.value)]) },
       { title: "Source", of: (row) => tag(row.source, row.differs ? "accent" : "") },
-      { title: "Default", className: "value", of: (row) => (row.differs && !row.is_sensitive ? [row.default ?? "none", meant(row.name, row.default)] : "") },
+      { title: "Default", className: "value", of: (row) => (row.differs && !row.is_sensitive ? [row.default || "none", meant(row.name, row.default)] : "") },
       { title: "", of: (row) => (shown.is_writing_enabled && !row.is_read_only ? h("button", { type: "button", "data-key": `change-${row.name}`, "aria-label": `Change ${row.name}`, click: () => change(row) }, "Change") : null) },
     ], rows, { none: ["No setting matches", "Search for another part of the name."] }));
   }

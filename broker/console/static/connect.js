@@ -40,7 +40,7 @@ export function connectorsPage() {
     fill(facts, missing(page), h("div", { class: "stats" }, stat("failed connectors", count(page.failed_connectors), page.failed_connectors ? "bad" : "good"),
       stat("failed tasks", count(page.failed_tasks), page.failed_tasks ? "bad" : "good")));
     fill(list, table(`${plural(page.total, "connector")}, as ${page.worker} reports them. Those with failures come first.`, [
-      { title: "Connector", of: (row) => h("a", { href: link`connect/${row.name}` }, row.name) },
+      { title: "Connector", className: "name", of: (row) => h("a", { href: link`connect/${row.name}` }, row.name) },
       { title: "Type", of: (row) => tag(row.type) },
       { title: "Class", of: (row) => h("span", { title: row.connector_class }, row.connector_class.split(".").at(-1) || "–") },
       { title: "State", of: (row) => stateTag(row.state) },
@@ -68,9 +68,9 @@ export function connectorPage([name]) {
     const [found, isWritable] = await Promise.all([getJson(path`/connectors/${name}`, {}, signal), mayWrite()]);
     const { connector } = found;
     facts.className = "";
-    fill(facts, missing(found), h("div", { class: "stats" }, stat("state", connector.state || "–", STATES[connector.state] ?? "warn"), stat("worker", connector.worker || "–"), stat("type", connector.type),
+    fill(facts, missing(found), h("div", { class: "stats" }, stat("state", connector.state || "–", STATES[connector.state] ?? "warn"), stat("type", connector.type),
       stat("tasks", count(connector.tasks.length)), stat("failed tasks", count(connector.tasks.filter(hasFailed).length), connector.tasks.some(hasFailed) ? "bad" : "good")),
-    h("p", { class: "muted small" }, `${connector.connector_class || "Unknown class"}, as ${found.worker} reports it`),
+    h("p", { class: "muted small" }, `${connector.connector_class || "Unknown class"} on ${connector.worker || "no worker"}, as ${found.worker} reports it`),
     connector.problem ? h("section", { class: "card" }, h("h2", null, "Last error"), error(name, connector)) : null);
     fill(tasks, h("h2", null, "Tasks"), taskTable(name, connector, isWritable && ((chosen) => confirmed(name, chosen, draw))));
     fill(actions, isWritable ? changes(connector).map((each) => h("button", { type: "button", id: each[0], click: () => confirmed(name, each, draw) }, each[1])) : null);

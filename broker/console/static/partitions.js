@@ -24,7 +24,7 @@ export function partitionsPage() {
         { title: "Leader skew", number: true, of: (row) => signed(row.leader_skew_percent) },
         { title: "Replicas", number: true, of: (row) => count(row.replicas) },
         { title: "Replica skew", number: true, of: (row) => signed(row.replica_skew_percent) },
-        { title: "Share", of: (row) => [h("progress", { max: 1, value: row.replicas / all, "aria-label": `Share of broker ${row.broker}` }), h("div", { class: "small muted" }, `${Math.round((100 * row.replicas) / all)}\u00a0%`)] },
+        { title: "Share", of: (row) => [h("progress", { max: 1, value: row.replicas / all, "aria-label": `Share of broker ${row.broker}` }), h("div", { class: "small muted" }, `${Math.round((100 * row.replicas) / all)} %`)] },
       ], found.shares));
       fill(moves, h("h2", null, "Reassignments"), notice(found.reassignments_problem), table("", [
         { title: "Partition", of: (row) => [h("a", { href: link`topics/${row.topic}/partitions` }, row.topic), `-${row.partition}`] },

@@ -1,8 +1,9 @@
 """Makes the pictures of docs/console.md: pages of a broker that looks as after an hour of work.
 
-    PYTHONPATH=. python -m tests.broker.console.pictures [--output docs/images] [--all FOLDER]
+    PYTHONPATH=. python -m tests.broker.console.pictures [--output docs/images | --all FOLDER]
 
-Owns that state. With `--all` it also writes every page at 1280 and 390 pixels, light and dark, for a person to inspect.
+Owns that state. With `--all` it writes every page and the dialogs at 1280 and 390 pixels, light and dark, for a person
+to inspect.
 """
 
 from __future__ import annotations
@@ -16,15 +17,29 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from PIL import Image
 
 from base.pause import never, whole
 from broker.console.rates import HOUR_SAMPLES, INTERVAL_MS, Counts, Progress
 from broker.metrics.metric import Distribution
+from milena_broker.testing import SchemaRegistry
+from tests.broker.console.connect_worker import JAVA_TRACE, fake_worker
 from tests.broker.console.site import Hosted, hosted
 from tests.support.browser import Browser, open_browser
+from tests.support.loop_thread import loop_thread
 
 MINUTE_MS = 60_000
 COLOURS = 128
@@ -34,8 +49,23 @@ PICTURES = {"console-overview": "overview", "console-records": "topics/orders", 
 PAGES = (
     "overview", "topics", "topics/orders", "topics/orders/records/0/5", "topics/orders/search", "topics/orders/tail",
     "topics/orders/partitions", "topics/orders/groups", "topics/orders/config", "topics/orders/produce", "groups",
-    "groups/billing", "brokers", "brokers/0", "partitions", "requests", "transactions", "security",
+    "groups/billing", "brokers", "brokers/0", "partitions", "requests", "transactions", "connect",
+    "connect/orders-sink", "schemas", "schemas/orders-value", "security",
 )  # fmt: skip
+DIALOGS = {
+    "topics": ("create-topic",),
+    "topics/orders": ("add-partitions", "empty-topic", "delete-topic"),
+    "groups/billing": ("reset", "delete-group"),
+    "security": ("set-user", "set-quotas"),
+}
+"""Buttons that open a dialog, by page."""
+SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "order", "type": "long"}, {"name": "amount", "type": "double"}],
+    }
+)
 SIZES = ((1280, False), (1280, True), (390, False), (390, True))
 
 
@@ -121,34 +151,81 @@ def save(browser: Browser, path: Path, *, height_max: int = 4_000) -> None:
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the pictures of docs/console.md.")
-    parser.add_argument("--output", type=Path, default=Path("docs/images"))
-    parser.add_argument("--all", type=Path, help="also write every page in all sizes and schemes to this folder")
-    options = parser.parse_args()
-    if options.all:
-        options.all.mkdir(parents=True, exist_ok=True)
-    settings = {"console.write.enable": "true"}
+def make(browser: Browser, folder: Path) -> None:
+    """Write the pictures of docs/console.md to a folder."""
     with (
-        open_browser() as browser,
-        tempfile.TemporaryDirectory() as folder,
-        hosted(browser, Path(folder, "data"), settings) as site,
+        tempfile.TemporaryDirectory() as data,
+        hosted(browser, Path(data, "data"), {"console.write.enable": "true"}) as site,
     ):
         fill(site)
         browser.size(1280, 900)
         for name, page in PICTURES.items():
             site.open(page)
-            save(browser, options.output / f"{name}.png", height_max=900)
+            save(browser, folder / f"{name}.png", height_max=900)
         browser.size(1280, 560)
         site.open("topics/payments")
         browser.click("#delete-topic")
         browser.wait(lambda: browser.count("#apply:enabled"), "the preview")
-        save(browser, options.output / "console-change.png", height_max=560)
-        for width, is_dark in SIZES if options.all else ():
-            for page in PAGES:
+        save(browser, folder / "console-change.png", height_max=560)
+
+
+def make_all(browser: Browser, folder: Path) -> None:
+    """Write every page and the dialogs, in all sizes and schemes, to a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as data,
+        SchemaRegistry() as registry,
+        loop_thread() as thread,
+        thread.entered(fake_worker()) as worker,
+    ):
+        worker.add("orders-sink", "sink", "RUNNING", ("RUNNING", None), ("FAILED", JAVA_TRACE))
+        post = Request(f"{registry.url}/subjects/orders-value/versions", json.dumps({"schema": SCHEMA}).encode())
+        urlopen(post).close()
+        settings = {
+            "console.write.enable": "true",
+            "console.connect.url": worker.url,
+            "console.schema.registry.url": registry.url,
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+        with hosted(browser, Path(data, "data"), settings) as site:
+            fill(site)
+            secure(site)
+            for width, is_dark in SIZES:
+                end = f"{width}-{'dark' if is_dark else 'light'}.png"
                 browser.size(width, 900, is_dark=is_dark)
-                site.open(page)
-                save(browser, options.all / f"{page.replace('/', '-')}-{width}-{'dark' if is_dark else 'light'}.png")
+                for page in PAGES:
+                    site.open(page)
+                    save(browser, folder / f"{page.replace('/', '-')}-{end}")
+                for page, buttons in DIALOGS.items():
+                    for button in buttons:
+                        site.load(page)
+                        browser.click(f"#{button}")
+                        browser.wait(lambda: browser.count("dialog"), "the dialog")
+                        save(browser, folder / f"dialog-{button}-{end}", height_max=900)
+
+
+def secure(site: Hosted) -> None:
+    """Create access rules, a user and quotas."""
+    rule = AclBinding(
+        ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:billing", "*", AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )  # fmt: skip
+    user = UserScramCredentialUpsertion("billing", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192), b"secret")
+    for future in (*site.admin.create_acls([rule]).values(), *site.admin.alter_user_scram_credentials([user]).values()):
+        future.result()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the pictures of docs/console.md.")
+    parser.add_argument("--output", type=Path, default=Path("docs/images"))
+    parser.add_argument("--all", type=Path, help="write every page in all sizes and schemes to this folder instead")
+    options = parser.parse_args()
+    with open_browser() as browser:
+        if options.all:
+            make_all(browser, options.all)
+        else:
+            make(browser, options.output)
 
 
 if __name__ == "__main__":
