@@ -137,7 +137,10 @@ class OffsetCommits:
         group = self._groups.find(group_id)
         if group is None:
             if committer.generation_id >= 0:
-                return ErrorCode.ILLEGAL_GENERATION
+                names_group = (
+                    committer.knows_epochs and self._settings.serves_consumer_protocol and not is_transactional
+                )
+                return ErrorCode.GROUP_ID_NOT_FOUND if names_group else ErrorCode.ILLEGAL_GENERATION
             group = self._groups.add(group_id)
         error = group.machine.commit(
             committer.member_id,
@@ -147,7 +150,9 @@ class OffsetCommits:
             is_transactional=is_transactional,
         )
         self._runner.arm(group)
-        if not committer.knows_epochs and not error and group.machine.has_consumer(committer.member_id):
+        if error is ErrorCode.STALE_MEMBER_EPOCH and is_transactional:
+            return ErrorCode.ILLEGAL_GENERATION  # what clients know of TxnOffsetCommit
+        if not committer.knows_epochs and group.machine.has_consumer(committer.member_id):
             return ErrorCode.UNSUPPORTED_VERSION
         return error or group
 

@@ -74,6 +74,8 @@ def failed(
 def _described(
     services: Needs, request: ConsumerGroupDescribeRequest, context: RequestContext, group_id: str
 ) -> DescribedGroup:
+    if not group_id:
+        return _nothing(group_id, ErrorCode.INVALID_GROUP_ID)
     try:
         group = services.groups.inspection.group(group_id)
     except KafkaError as error:
@@ -104,7 +106,7 @@ def _member(topics: MetadataCache, member: GroupMember) -> Member:
         client_id=subscription.client_id,
         client_host=subscription.client_host,
         subscribed_topic_names=list(subscription.subscribed_topic_names),
-        subscribed_topic_regex=subscription.subscribed_topic_regex,
+        subscribed_topic_regex=subscription.subscribed_topic_regex or "",
         assignment=_assignment(topics, current.assigned),
         target_assignment=_assignment(topics, member.target),
         member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,

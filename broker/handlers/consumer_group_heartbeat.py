@@ -122,7 +122,7 @@ def _problems(request: ConsumerGroupHeartbeatRequest, version: int) -> Iterator[
             yield "RebalanceTimeoutMs must be provided in first request."
         if request.topic_partitions is None or request.topic_partitions:
             yield "TopicPartitions must be empty when (re-)joining."
-        if not request.subscribed_topic_names and not request.subscribed_topic_regex:
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             yield "Either SubscribedTopicNames or SubscribedTopicRegex must be set in first request."
 
 

@@ -63,6 +63,8 @@ def failed(request: ShareGroupDescribeRequest, context: RequestContext, code: Er
 def _described(
     services: Needs, request: ShareGroupDescribeRequest, context: RequestContext, group_id: str
 ) -> DescribedGroup:
+    if not group_id:
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         group = services.groups.inspection.group(group_id)
     except KafkaError as error:

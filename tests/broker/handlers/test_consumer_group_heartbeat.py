@@ -104,7 +104,7 @@ async def test_a_regular_expression_subscribes_to_all_topics_that_match(served: 
             "TopicPartitions must be empty when (re-)joining.",
         ),
         (
-            {"subscribed_topic_names": []},
+            {"subscribed_topic_names": None},
             ErrorCode.INVALID_REQUEST,
             "Either SubscribedTopicNames or SubscribedTopicRegex must be set in first request.",
         ),

@@ -245,11 +245,14 @@ class Membership(Refreshing):
     ) -> ErrorCode:
         """Check whether a member may commit offsets now; its epoch is in the place of a generation.
 
-        Without members, anybody may who names no epoch.
+        Without members, anybody may who names no epoch. So may a transactional producer that names no member: before
+        KIP-447 none could.
         """
         if self.is_dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and not self.members:
+            return ErrorCode.NONE
+        if is_transactional and generation_id < 0 and not member_id and group_instance_id is None:
             return ErrorCode.NONE
         return self._epoch_error(member_id, generation_id)
 
