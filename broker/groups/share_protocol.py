@@ -51,6 +51,7 @@ class StartOffset(NamedTuple):
 
 
 UNKNOWN_PARTITION: Final = StartOffset(NO_START, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+NOT_BEGUN: Final = StartOffset(NO_START, 0)
 
 
 class ShareProtocol:
@@ -224,18 +225,18 @@ class ShareProtocol:
 
     async def delete(self, group_id: str, remove: Callable[[], Awaitable[ErrorCode]]) -> ErrorCode:
         """End all states of an empty share group, then `remove` it; return the code of that. Raises KafkaError."""
-        _, machine = self._require(group_id, must_be_empty=True)
+        _, machine = self._require_empty(group_id)
         async with self._turns.of(machine):
-            group, machine = self._require(group_id, must_be_empty=True)
+            group, machine = self._require_empty(group_id)
             await self._end_states(group, machine, list(machine.initialized))
             return await remove()
 
     async def start_offsets(self, group_id: str, topic: str, numbers: Sequence[int]) -> list[StartOffset]:
-        """Return where a group is in partitions of a topic."""
-        group, _ = self._require(group_id, must_be_empty=False)
-        found = self._topics().find(topic)
-        if found is None:
-            return [UNKNOWN_PARTITION] * len(numbers)
+        """Return where a group is in partitions of a topic. If one of them does not exist, it has not begun."""
+        group, found = self._groups.find_named(group_id), self._topics().find(topic)
+        if group is None or group.machine.is_dead or found is None:
+            return [NOT_BEGUN] * len(numbers)
+        _share_group(group)
         known, pause = range(found.partition_count), self._pause
         asked = [
             ReadSummary(ShareKey(group_id, found.topic_id, number))
@@ -249,9 +250,11 @@ class ShareProtocol:
         ]
 
     def known_partitions(self, group_id: str) -> dict[str, list[int]]:
-        """Return the partitions that a group reads, by topic."""
-        _, machine = self._require(group_id, must_be_empty=False)
-        return {each.topic_name: list(each.partitions) for each in machine.initialized.values()}
+        """Return the partitions that a group reads, by topic; none of a group that does not exist."""
+        group = self._groups.find_named(group_id)
+        if group is None or group.machine.is_dead:
+            return {}
+        return {each.topic_name: list(each.partitions) for each in _share_group(group).initialized.values()}
 
     async def move(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], ErrorCode]:
         """Let an empty group begin at other offsets, by topic and partition; return a code for each.
@@ -260,7 +263,7 @@ class ShareProtocol:
         """
         _, machine = self._begun(group_id)
         async with self._turns.of(machine):
-            group, machine = self._require(group_id, must_be_empty=True)
+            group, machine = self._require_empty(group_id)
             topics = self._topics()
             codes: dict[tuple[str, int], ErrorCode] = {}
             wanted: dict[tuple[str, int], ShareKey] = {}
@@ -290,10 +293,10 @@ class ShareProtocol:
 
     async def forget(self, group_id: str, topics: Iterable[str]) -> dict[str, ErrorCode]:
         """Forget what an empty group has read of topics; return a code for each. Raises KafkaError: NON_EMPTY_GROUP."""
-        _, machine = self._require(group_id, must_be_empty=True)
+        _, machine = self._require_empty(group_id)
         codes = {}
         async with self._turns.of(machine):
-            group, machine = self._require(group_id, must_be_empty=True)
+            group, machine = self._require_empty(group_id)
             ids = {each.topic_name: topic_id for topic_id, each in machine.initialized.items()}
             async for name in through(topics, self._pause):
                 codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -305,12 +308,12 @@ class ShareProtocol:
                         codes[name] = error.code
         return codes
 
-    def _require(self, group_id: str, *, must_be_empty: bool) -> tuple[CoordinatedGroup, ShareGroup]:
+    def _require_empty(self, group_id: str) -> tuple[CoordinatedGroup, ShareGroup]:
         group = self._groups.find_named(group_id)
         if group is None or group.machine.is_dead:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         machine = _share_group(group)
-        if must_be_empty and machine.members:
+        if machine.members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
         return group, machine
 

@@ -15,7 +15,7 @@ from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from protocol.api_key import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.alter_share_group_offsets import (
     AlteredPartition,
     AlterShareGroupOffsetsRequest,
@@ -75,4 +75,5 @@ async def handle(
 
 def _result(codes: Mapping[tuple[str, int], ErrorCode], name: str, wanted: AlteredPartition) -> PartitionResult:
     code = codes.get((name, wanted.partition_index), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return PartitionResult(partition_index=wanted.partition_index, error_code=code)
+    message = ERRORS[code].message if code else None
+    return PartitionResult(partition_index=wanted.partition_index, error_code=code, error_message=message)

@@ -13,12 +13,13 @@ from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from protocol.api_key import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ERRORS, ErrorCode, KafkaError
 from protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     TopicResult,
 )
+from protocol.schema import ZERO_UUID
 
 API = Declaration(
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
@@ -50,13 +51,16 @@ async def handle(
         codes = await services.groups.shares.forget(request.group_id, allowed)
     except KafkaError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
+    names = dict.fromkeys([topic.topic_name async for topic in through(request.topics, pause)])
     return DeleteShareGroupOffsetsResponse(
         responses=[
-            TopicResult(
-                topic_name=topic.topic_name,
-                topic_id=services.metadata_cache.id_of(topic.topic_name),
-                error_code=codes.get(topic.topic_name, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-            )
-            async for topic in through(request.topics, pause)
+            _result(services, name, codes.get(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            async for name in through(names, pause)
         ]
     )
+
+
+def _result(services: Needs, name: str, code: ErrorCode) -> TopicResult:
+    if code:
+        return TopicResult(topic_name=name, topic_id=ZERO_UUID, error_code=code, error_message=ERRORS[code].message)
+    return TopicResult(topic_name=name, topic_id=services.metadata_cache.id_of(name))

@@ -11,9 +11,9 @@ from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Elements, 
 from broker.handlers.request_context import RequestContext
 from broker.handlers.share_requests import Leaders, acknowledged, check_names, close_session, given_by
 from broker.security.acls import Operation
-from broker.share.machine.sessions import FINAL_EPOCH
+from broker.share.machine.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from protocol.api_key import ApiKey
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.share_acknowledge import (
     PartitionData,
     ShareAcknowledgeRequest,
@@ -39,6 +39,8 @@ async def handle(
 ) -> ShareAcknowledgeResponse:
     try:
         group_id, member_id = check_names(request.group_id, request.member_id)
+        if request.share_session_epoch == INITIAL_EPOCH:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH, "Only a ShareFetch opens a session.")
         session = services.share().sessions.require(group_id, member_id, request.share_session_epoch)
     except KafkaError as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)

@@ -130,7 +130,9 @@ async def _fetched(
     if quotas.is_active:
         allowed = quotas.window_max(user, client_id, Key.FETCH)
         bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
-    terms = ShareFetchTerms(session, 0 if has_news else request.max_wait_ms, bytes_max, request.max_records)
+    terms = ShareFetchTerms(
+        session, 0 if has_news else request.max_wait_ms, bytes_max, request.max_records, request.batch_size
+    )
     acquired = await services.share().fetches.fetch(partitions, terms, context)
     if quotas.is_active and acquired:
         size = sum(len(one.records) for one in acquired)

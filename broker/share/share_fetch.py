@@ -13,7 +13,7 @@ A session may end while its fetch waits or reads: then nothing is acquired for i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from base.clock import Clock
@@ -48,6 +48,8 @@ class ShareFetchTerms(NamedTuple):
     max_wait_ms: int
     bytes_max: int
     count_max: int
+    batch_size: int
+    """From how many records on a batch of acquired records ends."""
 
 
 class AcquiredRecords(NamedTuple):
@@ -132,7 +134,7 @@ class ShareFetchService:
             read = await self._read(shared, bytes_left)
             if read is None or read.is_cold or not _may_acquire(shared, terms.session):
                 continue
-            one = self._acquire(shared, read, terms.session, count_left)
+            one = self._acquire(shared, read, terms, count_left)
             if one is not None:
                 found.append(one)
                 bytes_left -= len(one.records)
@@ -165,7 +167,7 @@ class ShareFetchService:
         return None if one.error_code else one
 
     def _acquire(
-        self, shared: SharedPartition, read: PartitionRead, session: ShareSession, count_max: int
+        self, shared: SharedPartition, read: PartitionRead, terms: ShareFetchTerms, count_max: int
     ) -> AcquiredRecords | None:
         """Acquire what was read. Other members may have acquired some of it since; what is left is acquired."""
         group, offset = self._shared.terms(shared.key.group_id), read.wanted.fetch_offset
@@ -177,11 +179,11 @@ class ShareFetchService:
                 shared.deliveries.archive(offset, end - 1)
             return None
         batches, now_ms = [part.batch for part in parts], self._clock.monotonic_ms()
-        acquired = shared.deliveries.acquire(session, offset, batches, count_max, group.limits, now_ms)
+        acquired = shared.deliveries.acquire(terms.session, offset, batches, count_max, group.limits, now_ms)
         if not acquired:
             return None
         self._shared.arm(shared)
-        return AcquiredRecords(shared, ErrorCode.NONE, _cut(read, parts, acquired), acquired)
+        return AcquiredRecords(shared, ErrorCode.NONE, _cut(read, parts, acquired), _joined(acquired, terms.batch_size))
 
 
 def _may_acquire(shared: SharedPartition, session: ShareSession) -> bool:
@@ -231,3 +233,16 @@ def _cut(read: PartitionRead, parts: Sequence[_Part], acquired: Sequence[Acquire
     first, last = acquired[0].first_offset, acquired[-1].last_offset
     needed = [part for part in parts if part.batch.last_offset >= first and part.batch.first_offset <= last]
     return memoryview(read.records)[needed[0].position : needed[-1].end]
+
+
+def _joined(acquired: Iterable[Acquired], batch_size: int) -> list[Acquired]:
+    """Join what follows each other, so that members learn and acknowledge a few ranges instead of many batches."""
+    joined: list[Acquired] = []
+    for first, last, count in acquired:
+        before = joined[-1] if joined else None
+        follows = before is not None and (before.last_offset + 1, before.delivery_count) == (first, count)
+        if before is not None and follows and first - before.first_offset < batch_size:
+            joined[-1] = before._replace(last_offset=last)
+        else:
+            joined.append(Acquired(first, last, count))
+    return joined

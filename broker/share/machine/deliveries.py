@@ -228,9 +228,9 @@ class Deliveries:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {entries_max} acknowledgements of a partition.")
         before = self._copy()
         changed: list[StateBatch] = []
+        _check(acknowledgements)
         try:
             for each in acknowledgements:
-                _check(each)
                 changed += self._acknowledge(owner, each, limits)
         except KafkaError:
             self.start_offset, self.end_offset, self._runs = before
@@ -401,19 +401,23 @@ def _batch(run: _Run) -> StateBatch:
     return StateBatch(run.first, run.last, run.state, run.delivery_count)
 
 
-def _check(given: Acknowledgement) -> None:
+def _check(acknowledgements: Iterable[Acknowledgement]) -> None:
     """Raise KafkaError(INVALID_REQUEST) for what no client means."""
-    first, last, types = given
-    if first < 0 or first > last:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Offsets {first} to {last}: expected a range from 0 on.")
-    if len(types) != 1 and len(types) != last - first + 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"Offsets {first} to {last} with {len(types)} acknowledge types: expected one, or one for each offset.",
-        )
-    for kind in types:
-        if kind not in _STATES:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Acknowledge type {kind}: expected 0 to 3.")
+    following = 0
+    for first, last, types in acknowledgements:
+        if first < following or first > last:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Offsets {first} to {last}: expected a range from {following} on."
+            )
+        if len(types) != 1 and len(types) != last - first + 1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Offsets {first} to {last} with {len(types)} acknowledge types: expected one, or one for each offset.",
+            )
+        for kind in types:
+            if kind not in _STATES:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Acknowledge type {kind}: expected 0 to 3.")
+        following = last + 1
 
 
 def _parts(given: Acknowledgement, start_offset: int) -> Iterator[tuple[int, int, AcknowledgeType]]:

@@ -250,7 +250,7 @@ async def test_no_more_records_are_locked_than_allowed(shared: Shared) -> None:
     await shared.begin()
     await shared.produce(150, batch_size=50)
     ann = shared.member("ann")
-    assert acquired(await ann.fetch()) == [(0, 49, 1), (50, 99, 1)]
+    assert acquired(await ann.fetch()) == [(0, 99, 1)]
     assert acquired(await ann.fetch()) == []
     assert acquired(await ann.fetch((0, 49, ACCEPT))) == [(100, 149, 1)]
 
@@ -601,7 +601,7 @@ async def test_a_leader_that_has_missed_another_one_reads_what_that_has_done(sha
     state = await links.call(Read(key, epoch), 0)
     await links.call(Write(key, state.state_epoch, epoch, 3, [StateBatch(3, 3, RecordState.ACKNOWLEDGED, 1)]), 0)
     elect_again(shared)
-    assert acquired(await shared.member("bob").fetch()) == [(4, 4, 1), (5, 9, 1)]
+    assert acquired(await shared.member("bob").fetch()) == [(4, 9, 1)]
     assert await ann.acknowledge((4, 4, ACCEPT)) is ErrorCode.INVALID_RECORD_STATE
 
 
@@ -659,7 +659,7 @@ async def test_records_that_are_deleted_do_not_stop_the_group(shared: Shared) ->
     partition = DeleteRecordsPartition(partition_index=0, offset=8)
     topic = DeleteRecordsTopic(name=shared.topic, partitions=[partition])
     await shared.broker.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000))
-    assert acquired(await shared.member("bob").fetch()) == [(8, 9, 1), (10, 14, 1)]
+    assert acquired(await shared.member("bob").fetch()) == [(8, 14, 1)]
 
 
 async def test_a_fetch_of_more_bytes_than_there_are_gets_what_there_is(shared: Shared) -> None:
@@ -686,7 +686,7 @@ async def test_acknowledgements_that_change_nothing_are_not_stored(
     await ann.fetch()
     assert await ann.acknowledge((0, 4, ACCEPT)) is ErrorCode.NONE
     monkeypatch.delattr(shared.broker.services.share().states, "_log")
-    assert await ann.acknowledge(*[(0, 4, ACCEPT)] * 1_000) is ErrorCode.NONE
+    assert await ann.acknowledge(*((each, each, ACCEPT) for each in range(5))) is ErrorCode.NONE
 
 
 async def test_states_of_deleted_topics_are_deleted_in_groups_without_members(shared: Shared) -> None:

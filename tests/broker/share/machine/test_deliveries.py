@@ -76,7 +76,8 @@ def test_the_last_delivery_of_a_member_that_leaves_does_not_count() -> None:
         (Acknowledgement(-1, 2, [ACCEPT]), ErrorCode.INVALID_REQUEST),
         (Acknowledgement(0, 1 << 60, [ACCEPT]), ErrorCode.INVALID_REQUEST),
         (Acknowledgement(5, 9, [ACCEPT]), ErrorCode.INVALID_RECORD_STATE),
-        (Acknowledgement(0, 9, [ACCEPT]), ErrorCode.INVALID_RECORD_STATE),
+        (Acknowledgement(2, 9, [ACCEPT]), ErrorCode.INVALID_RECORD_STATE),
+        (Acknowledgement(1, 2, [ACCEPT]), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_a_wrong_acknowledgement_changes_nothing(given: Acknowledgement, code: ErrorCode) -> None:
