@@ -7,7 +7,7 @@ Owns its command line and server.properties. A folder becomes that of such a nod
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -45,10 +45,12 @@ class KraftNode(ServerProcess):
         broker_count: int = 1,
         overrides: Mapping[str, str] | None = None,
         options: tuple[str, ...] | None = None,
+        classes: Sequence[Path] = (),
     ) -> None:
         """
         Args:
             folder: of its settings and its log.
+            classes: folders of further classes, such as plug-ins.
             controller: the id and the port of the node that is the controller, None if it is this one.
             options: further ones of the JVM, those of a quick start if there are none.
         """
@@ -85,7 +87,7 @@ class KraftNode(ServerProcess):
         super().__init__(
             f"Apache Kafka {KRAFT_VERSION} {node_id}",
             kafka_java_command(
-                [kraft_jars() / "*"], "kafka.Kafka", [str(settings)], options=jvm_options, log_level="WARN"
+                [kraft_jars() / "*", *classes], "kafka.Kafka", [str(settings)], options=jvm_options, log_level="WARN"
             ),
             folder / "kraft.log",
             lambda port: is_serving(port, broker_count),
