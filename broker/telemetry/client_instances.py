@@ -104,12 +104,15 @@ class ClientInstances:
         return len(self._instances)
 
     def subscribe(self, name: str, subscription: Subscription | None) -> None:
-        """Add or replace a subscription; None removes it. Clients notice it at their next request."""
-        if subscription is None:
-            self.subscriptions.pop(name, None)
-        else:
+        """Add or replace a subscription; None removes it. Clients notice it at their next request.
+
+        The same settings again, as when the store reports its own change, do not end the intervals of clients.
+        """
+        before = self.subscriptions.pop(name, None)
+        if subscription is not None:
             self.subscriptions[name] = subscription
-        self._version += 1
+        if (before and before.settings) != (subscription and subscription.settings):
+            self._version += 1
 
     def ask(self, instance_id: UUID, client: ClientAttributes, now_ms: int) -> Instance:
         """Return the client with its subscription. A client without an id gets one.

@@ -110,6 +110,12 @@ def test_requests_before_the_end_of_the_interval_are_throttled(instances: Client
     assert ask_again(instances, instance, T + INTERVAL_MS) == "NONE"
 
 
+def test_the_same_subscription_again_does_not_end_the_interval(instances: ClientInstances) -> None:
+    instance = instances.ask(NEW, CLIENT, T)
+    instances.subscribe("all", subscription_of("all", {"metrics": "a,b", "interval.ms": str(INTERVAL_MS)}))
+    assert ask_again(instances, instance, T + 1) == "THROTTLING_QUOTA_EXCEEDED"
+
+
 def test_the_first_push_may_come_at_once_and_the_next_after_the_interval(instances: ClientInstances) -> None:
     instance = instances.ask(NEW, CLIENT, T)
     assert push(instances, instance, T + 1) == "NONE"
