@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -51,7 +52,7 @@ class BatchedRequests(Generic[Q, A]):
         self._name = name
         self._send = send
         self._failed = failed
-        self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
+        self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
         self._sending: asyncio.Task[None] | None = None
 
     def put(self, question: Q) -> asyncio.Future[A]:
@@ -80,18 +81,24 @@ class BatchedRequests(Generic[Q, A]):
             self._sending = None
 
     def _next_batch(self) -> list[tuple[Q, asyncio.Future[A]]]:
-        """Take the questions of the next request from those that wait."""
+        """Take the questions of the next request from those that wait, in their order, until it is full.
+
+        A few questions about what the request has already are passed over, and stay first in line.
+        """
         batch: dict[Hashable, tuple[Q, asyncio.Future[A]]] = {}
-        left: list[tuple[Q, asyncio.Future[A]]] = []
+        passed: list[tuple[Q, asyncio.Future[A]]] = []
         size = 0
-        for question, future in self._waiting:
-            if future.done():
-                continue
-            is_full = len(batch) == ITEMS_MAX or (size + question.size > SIZE_MAX and len(batch) > 0)
-            if is_full or question.key in batch:
-                left.append((question, future))
-            else:
+        while self._waiting and len(batch) < ITEMS_MAX and len(passed) < ITEMS_MAX:
+            question, future = self._waiting[0]
+            is_open = not future.done()
+            is_asked = is_open and question.key in batch
+            if is_open and batch and not is_asked and size + question.size > SIZE_MAX:
+                break
+            self._waiting.popleft()
+            if is_asked:
+                passed.append((question, future))
+            elif is_open:
                 batch[question.key] = question, future
                 size += question.size
-        self._waiting = left
+        self._waiting.extendleft(reversed(passed))
         return list(batch.values())

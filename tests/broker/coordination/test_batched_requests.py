@@ -81,7 +81,24 @@ async def test_request_is_bounded_by_its_size_and_has_at_least_one_question() ->
     asked.may_respond.set()
     sizes = [SIZE_MAX - 1, 1, 1, SIZE_MAX + 1, 5]
     await asyncio.gather(*(asked.requests.put(Number(number, size)) for number, size in enumerate(sizes)))
-    assert asked.batches == [[0, 1], [2, 4], [3]]
+    assert asked.batches == [[0, 1], [2], [3], [4]]
+
+
+async def test_a_request_inspects_few_of_many_questions_that_wait() -> None:
+    class Inspected(Number):
+        @property
+        def key(self) -> int:
+            inspected.append(self.number)
+            return self.number
+
+    inspected: list[int] = []
+    asked = Asked()
+    responses = [asked.requests.put(Inspected(number)) for number in range(20 * ITEMS_MAX)]
+    await idle()
+    assert asked.batches == [list(range(ITEMS_MAX))]
+    assert set(inspected) == set(range(ITEMS_MAX))
+    for response in responses:
+        response.cancel()
 
 
 async def test_cancelled_question_is_not_asked() -> None:
