@@ -65,7 +65,7 @@ class SharedPartition:
         """The one in which the state was read last; NO_EPOCH if it has to be read again."""
         self.state_epoch = state.state_epoch
         self.deliveries = Deliveries(state.start_offset, state.batches)
-        self.stored: tuple[int, list[StateBatch]] = state.start_offset, [*state.batches]
+        self.stored: tuple[int, Sequence[StateBatch]] = state.start_offset, state.batches
         """The start offset and the batches at the share coordinator, after the last write."""
         self.is_gone = False
         """Whether it has to be loaded again: another leader or an administrator may have changed its state."""
@@ -92,7 +92,9 @@ class SharedPartition:
 
     def is_stored_as(self, state: ShareState) -> bool:
         """Return whether nothing but this object has changed a state."""
-        return (self.state_epoch, *self.stored) == (state.state_epoch, state.start_offset, [*state.batches])
+        start_offset, batches = self.stored
+        known = self.state_epoch, start_offset, furthest(batches, start_offset)
+        return known == (state.state_epoch, state.start_offset, [*state.batches])
 
 
 @dataclass(slots=True, eq=False)
@@ -303,7 +305,7 @@ class SharedPartitions:
         shared.is_writing = False
         error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if written.cancelled() else written.exception()
         if error is None:
-            shared.stored = call.start_offset, furthest(call.batches, call.start_offset)
+            shared.stored = call.start_offset, call.batches
             if shared.unwritten:
                 self._write(shared)
             elif not shared.is_current:

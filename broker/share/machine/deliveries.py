@@ -26,6 +26,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import islice
 from typing import Final, NamedTuple
 
 from base.dataclass import dataclass
@@ -226,16 +227,10 @@ class Deliveries:
         entries_max = max(ENTRIES_MIN, 2 * self.in_flight_count)
         if sum(1 + len(each.types) for each in acknowledgements) > entries_max:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {entries_max} acknowledgements of a partition.")
-        before = self._copy()
-        changed: list[StateBatch] = []
         _check(acknowledgements)
-        try:
-            for each in acknowledgements:
-                changed += self._acknowledge(owner, each, limits)
-        except KafkaError:
-            self.start_offset, self.end_offset, self._runs = before
-            raise
-        return self._changed(changed)
+        for each in acknowledgements:
+            self._require_acquired(owner, each)
+        return self._changed([batch for each in acknowledgements for batch in self._acknowledge(each, limits)])
 
     def release(self, owner: object, limits: DeliveryLimits) -> Change | None:
         """Make what a member has acquired available: it left. Its last delivery does not count."""
@@ -293,25 +288,36 @@ class Deliveries:
                 count += run.count
         return count
 
-    def _acknowledge(self, owner: object, given: Acknowledgement, limits: DeliveryLimits) -> Iterator[StateBatch]:
-        if given.last_offset < self.start_offset:
-            return  # retention or an administrator has moved the start
+    def _require_acquired(self, owner: object, given: Acknowledgement) -> None:
+        """Check that a member has acquired what it acknowledges. Raises KafkaError.
+
+        It may also acknowledge what is before the start: retention or an administrator may have moved that.
+        """
         if given.last_offset >= self.end_offset:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Offsets up to {given.last_offset}: {self.end_offset} is not delivered yet."
             )
-        for first, last, kind in _parts(given, self.start_offset):
-            for run in self._split(first, last):
-                if run.state is not RecordState.ACQUIRED:
-                    raise KafkaError(
-                        ErrorCode.INVALID_RECORD_STATE,
-                        f"The batch cannot be acknowledged. The record {run.first} is not in the acquired state.",
-                    )
-                if run.owner is not owner:
-                    raise KafkaError(
-                        ErrorCode.INVALID_RECORD_STATE, f"Member {owner} is not the owner of record {run.first}."
-                    )
-                yield self._end(run, _STATES[kind], limits)
+        first = max(given.first_offset, self.start_offset)
+        if first > given.last_offset:
+            return
+        for run in islice(self._runs, self._index_of(first), self._index_of(given.last_offset) + 1):
+            if run.state is not RecordState.ACQUIRED:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD_STATE,
+                    f"The batch cannot be acknowledged. The record {max(run.first, first)} is not in the acquired "
+                    f"state.",
+                )
+            if run.owner is not owner:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD_STATE,
+                    f"Member {owner} is not the owner of record {max(run.first, first)}.",
+                )
+
+    def _acknowledge(self, given: Acknowledgement, limits: DeliveryLimits) -> Iterator[StateBatch]:
+        if given.last_offset >= self.start_offset:
+            for first, last, kind in _parts(given, self.start_offset):
+                for run in self._split(first, last):
+                    yield self._end(run, _STATES[kind], limits)
 
     def _end(self, run: _Run, state: RecordState, limits: DeliveryLimits) -> StateBatch:
         """Take an acquired run from its member."""
@@ -344,12 +350,14 @@ class Deliveries:
             return []
         self._split_at(first)
         self._split_at(last + 1)
-        begin = bisect_right(self._runs, first, key=_first) - 1
-        end = bisect_right(self._runs, last, key=_first)
-        return self._runs[begin:end]
+        return self._runs[self._index_of(first) : self._index_of(last) + 1]
+
+    def _index_of(self, offset: int) -> int:
+        """Return the index of the run with an offset in flight."""
+        return bisect_right(self._runs, offset, key=_first) - 1
 
     def _split_at(self, offset: int) -> None:
-        index = bisect_right(self._runs, offset, key=_first) - 1
+        index = self._index_of(offset)
         if index < 0:
             return
         run = self._runs[index]
@@ -374,12 +382,6 @@ class Deliveries:
             done += 1
         del self._runs[:done]
         self.start_offset = self._runs[0].first if self._runs else self.end_offset
-
-    def _copy(self) -> tuple[int, int, list[_Run]]:
-        runs = [
-            _Run(run.first, run.last, run.state, run.delivery_count, run.owner, run.deadline_ms) for run in self._runs
-        ]
-        return self.start_offset, self.end_offset, runs
 
 
 _STATES: Final = {

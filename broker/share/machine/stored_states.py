@@ -33,12 +33,12 @@ class ShareState(NamedTuple):
     snapshot_epoch: int = 0
     created_ms: int = 0
 
-    def advanced(self, start_offset: int, batches: Iterable[StateBatch], leader_epoch: int) -> ShareState:
+    def advanced(self, start_offset: int, batches: Sequence[StateBatch], leader_epoch: int) -> ShareState:
         """Return the state after an update; `NO_START` as the start offset leaves that."""
         start_offset = max(self.start_offset, start_offset)
         return self._replace(
             start_offset=start_offset,
-            batches=tuple(furthest([*self.batches, *batches], start_offset)),
+            batches=tuple(_merged(self.batches, batches, start_offset)),
             leader_epoch=max(self.leader_epoch, leader_epoch),
         )
 
@@ -86,6 +86,50 @@ def furthest(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatc
         _append(found, StateBatch(offset, last, -state, -count))
         offset = last + 1
     return found
+
+
+def _merged(known: Sequence[StateBatch], update: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
+    """Return what `furthest` returns of both; `known` is in order and has no overlaps.
+
+    A leader writes all records in flight, and few of them have changed. Those before and after these are kept:
+
+        known:      |-- as in update --|-- changed --|-- as in update --|
+        returned:   |-- as they are ---|- furthest --|--- as they are --|
+    """
+    kept = [each for each in known if each.last_offset >= start_offset]
+    if kept and kept[0].first_offset < start_offset:
+        kept[0] = kept[0]._replace(first_offset=start_offset)
+    begin = _equal_count(kept, update)
+    following = min(_equal_count(reversed(kept), reversed(update)), len(kept) - begin, len(update) - begin)
+    before, end = kept[:begin], len(kept) - following
+    changed = [*kept[begin:end], *update[begin : len(update) - following]]
+    after = kept[end:]
+    if changed and (
+        (before and min(changed).first_offset <= before[-1].last_offset)
+        or (after and max(map(_last, changed)) >= after[0].first_offset)
+    ):
+        return furthest([*kept, *update], start_offset)
+    found = before
+    for each in furthest(changed, start_offset):
+        _append(found, each)
+    if after:
+        _append(found, after[0])
+        found += after[1:]
+    return found
+
+
+def _equal_count(one: Iterable[StateBatch], other: Iterable[StateBatch]) -> int:
+    """Return how many batches are equal before the first ones that differ."""
+    count = 0
+    for ours, theirs in zip(one, other, strict=False):
+        if ours != theirs:
+            break
+        count += 1
+    return count
+
+
+def _last(batch: StateBatch) -> int:
+    return batch.last_offset
 
 
 def _append(found: list[StateBatch], new: StateBatch) -> None:

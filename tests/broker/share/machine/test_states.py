@@ -154,6 +154,27 @@ def test_a_late_write_makes_nothing_available_that_is_done() -> None:
     assert StateBatch(5, 5, ACKNOWLEDGED, 2) in state.batches
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_a_leader_that_writes_all_records_in_flight_changes_what_it_has_changed(seed: int) -> None:
+    chance = Random(seed)
+    state = ShareState(0).advanced(0, _random_batches(chance, 12), 0)
+    update = [
+        each if chance.random() < 0.8 else each._replace(state=ACKNOWLEDGED, delivery_count=chance.randrange(4))
+        for each in state.batches
+    ]
+    update += _random_batches(chance, chance.choice((0, 0, 1)))
+    start = chance.choice((0, 0, chance.randrange(30)))
+    assert list(state.advanced(start, update, 0).batches) == furthest([*state.batches, *update], start)
+
+
+def _random_batches(chance: Random, count: int) -> list[StateBatch]:
+    firsts = [chance.randrange(60) for _ in range(count)]
+    return [
+        StateBatch(first, first + chance.randrange(9), chance.choice((0, 2, 4)), chance.randrange(4))
+        for first in firsts
+    ]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_updates_give_the_same_state_in_any_order_and_any_number(seed: int) -> None:
     chance = Random(seed)
