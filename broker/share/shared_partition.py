@@ -15,10 +15,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from base.clock import Clock
 from base.dataclass import dataclass
+from base.line_limit import LineLimit
 from base.pause import InThread, through
 from broker.coordination.background import BackgroundTasks, Unfinished
 from broker.loop.driver import start
@@ -45,6 +47,7 @@ LOAD_PATIENCE_MS = 1000
 """How long a partition is being loaded while the share coordinator is not available; members ask again after it."""
 WRITE_PATIENCE_MS = 25_000
 """How long a write is repeated: less than the 30 seconds for which clients wait for a response."""
+LINE_INTERVAL_S: Final = 10.0
 
 logger = logging.getLogger("kafka.server.share.SharePartitionManager")
 
@@ -132,6 +135,7 @@ class SharedPartitions:
         self._in_thread = in_thread
         self._shared: dict[ShareKey, SharedPartition] = {}
         self._loads: dict[ShareKey, _Load] = {}
+        self._lines = LineLimit(LINE_INTERVAL_S)  # of all partitions: what fails concerns many, and members ask again
 
     def __len__(self) -> int:
         return len(self._shared)
@@ -188,6 +192,11 @@ class SharedPartitions:
         except KafkaError as error:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
+            if (held_back := self._lines.admit(self._clock.monotonic_s())) is not None:
+                logger.warning(
+                    "The state of %s was not loaded: %s: %s (%d such failures not logged)",
+                    text_of(key), error.code.name, error.message, held_back,
+                )  # fmt: skip
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
         shared = self._shared.get(key)
         if shared is None or not shared.is_stored_as(state):
