@@ -14,7 +14,6 @@ from broker.handlers import share_requests
 from broker.handlers.declaration import Declaration, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.share_requests import (
-    DONE,
     Given,
     Leaders,
     Outcome,
@@ -25,6 +24,7 @@ from broker.handlers.share_requests import (
     located,
     open_session,
 )
+from broker.loop.promise import Promise
 from broker.quotas.enforcement import EnforcedQuotas, Key
 from broker.security.acls import Operation
 from broker.share.machine.records import ShareKey
@@ -79,7 +79,7 @@ async def handle(services: Needs, request: ShareFetchRequest, context: RequestCo
         found = await _fetched(services, request, context, session, response)
         for one in found:
             response.add_records(one)
-            session.postpone((one.shared.key.topic_id, one.shared.key.partition))
+            session.postpone(one.place)
     return await response.message(parts.partitions.terms(session.group_id).limits.lock_duration_ms, pause)
 
 
@@ -118,12 +118,12 @@ async def _fetched(
     """Return what the member gets; partitions that it cannot read go into the response."""
     places = list(session.places)
     found = await located(services, context, session.group_id, places)
-    partitions: list[SharedPartition] = []
-    async for place, shared in through(zip(places, found, strict=True), services.sliced_work.pause):
-        if isinstance(shared, Outcome):
-            response.add_error(place, shared)
+    loads: dict[Place, Promise[SharedPartition]] = {}
+    async for place, one in through(zip(places, found, strict=True), services.sliced_work.pause):
+        if isinstance(one, Outcome):
+            response.add_error(place, one)
         elif request.max_bytes > 0:  # else the member wants no records, as Kafka takes it
-            partitions.append(shared)
+            loads[place] = one
     has_news = response.has_news
     bytes_max = min(request.max_bytes, services.config[properties.FETCH_MAX_BYTES])
     quotas, user, client_id = services.enforced_quotas, context.principal.partition(":")[2], context.client_id or ""
@@ -133,7 +133,7 @@ async def _fetched(
     terms = ShareFetchTerms(
         session, 0 if has_news else request.max_wait_ms, bytes_max, request.max_records, request.batch_size
     )
-    acquired = await services.share().fetches.fetch(partitions, terms, context)
+    acquired = await services.share().fetches.fetch(loads, terms, context)
     if quotas.is_active and acquired:
         size = sum(len(one.records) for one in acquired)
         context.mute_ms = max(context.mute_ms, quotas.record(user, client_id, Key.FETCH, size))
@@ -163,11 +163,10 @@ class _Response:
         data.current_leader = self._leaders.of(*place, outcome.code)
 
     def add_records(self, found: Acquisition) -> None:
-        place = found.shared.key.topic_id, found.shared.key.partition
-        if found.error_code:
-            self.add_error(place, DONE._replace(code=found.error_code))
+        if found.error is not None:
+            self.add_error(found.place, Outcome(found.error.code, found.error.message))
             return
-        data = self._data(place)
+        data = self._data(found.place)
         data.records = found.records
         data.acquired_records = [
             AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)

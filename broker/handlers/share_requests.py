@@ -15,6 +15,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import leader_hints
 from broker.handlers.leader_hints import LEADER_ERRORS, LeaderHint, leader_hint
 from broker.handlers.request_context import RequestContext
+from broker.loop.promise import Promise
 from broker.loop.slices import SlicedWork
 from broker.network.channel import Channel
 from broker.replica.manager import ReplicaManager
@@ -116,26 +117,20 @@ async def given_by(topics: Sequence[AskingTopic], pause: Pause) -> list[Given]:
 
 async def located(
     services: Needs, context: RequestContext, group_id: str, places: Iterable[Place]
-) -> list[SharedPartition | Outcome]:
+) -> list[Promise[SharedPartition] | Outcome]:
     """Return partitions that the client may read, or why it does not get them. All are loaded at the same time."""
-    begun: list[Awaitable[SharedPartition] | Outcome] = []
+    begun: list[Promise[SharedPartition] | Outcome] = []
     async for topic_id, number in through(places, services.sliced_work.pause):
         try:
             begun.append(_located(services, context, group_id, topic_id, number))
         except KafkaError as error:
             begun.append(Outcome(error.code, error.message))
-    found: list[SharedPartition | Outcome] = []
-    async for each in through(begun, services.sliced_work.pause):
-        try:
-            found.append(each if isinstance(each, Outcome) else await each)
-        except KafkaError as error:
-            found.append(Outcome(error.code, error.message))
-    return found
+    return begun
 
 
 def _located(
     services: Needs, context: RequestContext, group_id: str, topic_id: UUID, number: int
-) -> Awaitable[SharedPartition]:
+) -> Promise[SharedPartition]:
     name = services.metadata_cache.name_of(topic_id) or services.replica_manager.topic_of(topic_id)
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -166,14 +161,17 @@ async def acknowledged(
 
 
 async def _begun(
-    services: Needs, session: ShareSession, shared: SharedPartition | Outcome, batches: Sequence[AcknowledgementBatch]
+    services: Needs,
+    session: ShareSession,
+    located: Promise[SharedPartition] | Outcome,
+    batches: Sequence[AcknowledgementBatch],
 ) -> Outcome | Awaitable[None]:
     """Apply the acknowledgements of one partition, and return its outcome, or the awaitable of when they are stored."""
-    if isinstance(shared, Outcome):
-        return shared
+    if isinstance(located, Outcome):
+        return located
     said = [_acknowledgement(one) async for one in through(batches, services.sliced_work.pause)]
     try:
-        return services.share().partitions.acknowledge(shared, session, said)
+        return services.share().partitions.acknowledge(await located, session, said)
     except KafkaError as error:
         return Outcome(error.code, error.message)
 

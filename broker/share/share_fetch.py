@@ -13,12 +13,13 @@ A session may end while its fetch waits or reads: then nothing is acquired for i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from base.clock import Clock
 from base.pause import InThread, Pause, never, whole
 from broker.loop.promise import Promise
+from broker.loop.purgatory import nothing
 from broker.loop.waits import Waiting
 from broker.network.unsent_responses import UnsentResponses
 from broker.replica.delayed_fetch import end_of_wait_ms
@@ -28,9 +29,9 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.reader import FetchLimits, Located, PartitionRead, read_partitions
 from broker.share.delayed_share_fetch import DelayedShareFetch, end_of
 from broker.share.machine.deliveries import Acquired, ReadBatch
-from broker.share.machine.sessions import ShareSession
+from broker.share.machine.sessions import Place, ShareSession
 from broker.share.shared_partition import SharedPartition, SharedPartitions
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, read_header
 from protocol.records.legacy import LEGACY_MAGICS, entry_size, read_message_header
 
@@ -55,8 +56,8 @@ class ShareFetchTerms(NamedTuple):
 class AcquiredRecords(NamedTuple):
     """What a member gets of one partition."""
 
-    shared: SharedPartition
-    error_code: ErrorCode
+    place: Place
+    error: KafkaError | None
     records: memoryview | bytes
     """Whole batches. Some of their records may not be acquired."""
     acquired: Sequence[Acquired]
@@ -82,22 +83,26 @@ class ShareFetchService:
         self._in_thread = in_thread
 
     async def fetch(
-        self, partitions: Sequence[SharedPartition], terms: ShareFetchTerms, waits: Waiting
+        self, loads: Mapping[Place, Promise[SharedPartition]], terms: ShareFetchTerms, waits: Waiting
     ) -> list[AcquiredRecords]:
         """Return what the member gets, with partitions that cannot be read; nothing if `max_wait_ms` is over.
 
-        It gets what there is: no number of bytes is waited for. All partitions are of one group.
+        It gets what there is: no number of bytes is waited for, and no partition that is still being loaded if others
+        have records. All partitions are of one group.
         """
-        if not partitions:
+        if not loads:
             return []
+        loading = _Loading(loads)
+        partitions: list[SharedPartition] = []
         deadline_ms = end_of_wait_ms(self._clock.monotonic_ms(), max(terms.max_wait_ms, 0))
-        for _ in range(ROUNDS_MAX):
+        for _ in range(ROUNDS_MAX + len(loads)):  # the end of each load begins another round
             await self._memory(waits)
-            found = await self._acquired(partitions, terms)
+            found = loading.ended(partitions)
+            found += await self._acquired(partitions, terms)
             is_over = self._clock.monotonic_ms() >= deadline_ms or terms.max_wait_ms <= 0
             if found or is_over or not terms.session.is_open:
                 return found
-            await self._wait(partitions, deadline_ms, waits)
+            await self._wait(partitions, loading, terms.session.group_id, deadline_ms, waits)
         return []
 
     async def _memory(self, waits: Waiting) -> None:
@@ -107,8 +112,16 @@ class ShareFetchService:
             await self._unsent.room()
             waits.end_wait(self._clock.monotonic_s())
 
-    async def _wait(self, partitions: Sequence[SharedPartition], deadline_ms: int, waits: Waiting) -> None:
-        terms = self._shared.terms(partitions[0].key.group_id)
+    async def _wait(
+        self,
+        partitions: Sequence[SharedPartition],
+        loading: _Loading,
+        group_id: str,
+        deadline_ms: int,
+        waits: Waiting,
+    ) -> None:
+        """Wait for records, or until a partition is loaded."""
+        terms = self._shared.terms(group_id)
         ready: Promise[None] = Promise()
         operation = DelayedShareFetch(
             partitions, terms.limits, lambda: ready.set_result(None), read_committed=terms.read_committed
@@ -117,6 +130,7 @@ class ShareFetchService:
         ready.on_cancel(lambda: purgatory.abandon(operation))
         waits.begin_wait(RECORDS, self._clock.monotonic_s())
         purgatory.try_complete_else_watch(operation, operation.keys, deadline_ms)
+        loading.when_one_ends(lambda: purgatory.force_one(operation))
         await ready
         waits.end_wait(self._clock.monotonic_s())
 
@@ -127,7 +141,7 @@ class ShareFetchService:
         for shared in partitions:
             await self._pause()
             if not shared.is_led:
-                found.append(AcquiredRecords(shared, ErrorCode.NOT_LEADER_OR_FOLLOWER, b"", ()))
+                found.append(_unreadable(shared.key.place, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
                 continue
             if not shared.is_current:
                 continue  # its state is read again for the next fetch
@@ -183,7 +197,39 @@ class ShareFetchService:
         if not acquired:
             return None
         self._shared.arm(shared)
-        return AcquiredRecords(shared, ErrorCode.NONE, _cut(read, parts, acquired), _joined(acquired, terms.batch_size))
+        return AcquiredRecords(shared.key.place, None, _cut(read, parts, acquired), _joined(acquired, terms.batch_size))
+
+
+class _Loading:
+    """The partitions that one fetch waits for, until they are loaded."""
+
+    def __init__(self, loads: Mapping[Place, Promise[SharedPartition]]) -> None:
+        self._loads = dict(loads)
+        self._on_end: Callable[[], object] = nothing
+        for each in loads.values():
+            if not each.done():
+                each.add_done_callback(lambda _: self._on_end())
+
+    def ended(self, partitions: list[SharedPartition]) -> list[AcquiredRecords]:
+        """Add what is loaded to `partitions`; return what could not be loaded."""
+        self._on_end = nothing
+        failed = []
+        for place in [place for place, each in self._loads.items() if each.done()]:
+            try:
+                partitions.append(self._loads.pop(place).result())
+            except KafkaError as error:
+                failed.append(_unreadable(place, error))
+        return failed
+
+    def when_one_ends(self, wake: Callable[[], object]) -> None:
+        """Call `wake` when the next load ends, now if one has ended already."""
+        self._on_end = wake
+        if any(each.done() for each in self._loads.values()):
+            wake()
+
+
+def _unreadable(place: Place, error: KafkaError) -> AcquiredRecords:
+    return AcquiredRecords(place, error, b"", ())
 
 
 def _may_acquire(shared: SharedPartition, session: ShareSession) -> bool:

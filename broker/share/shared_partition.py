@@ -140,8 +140,8 @@ class SharedPartitions:
     def __len__(self) -> int:
         return len(self._shared)
 
-    def find(self, group_id: str, topic: str, topic_id: UUID, number: int) -> Awaitable[SharedPartition]:
-        """Return a partition, loaded. Raises KafkaError, also when awaited.
+    def find(self, group_id: str, topic: str, topic_id: UUID, number: int) -> Promise[SharedPartition]:
+        """Return a promise of a partition, loaded. Raises KafkaError, also when awaited.
 
         The errors say that this broker does not lead it, that it has no state, or that the state is not available.
         """

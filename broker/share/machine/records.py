@@ -29,6 +29,11 @@ class ShareKey(NamedTuple):
     topic_id: UUID
     partition: int
 
+    @property
+    def place(self) -> tuple[UUID, int]:
+        """The partition alone."""
+        return self.topic_id, self.partition
+
 
 def text_of(key: ShareKey) -> str:
     """Return the text by which Kafka names a state, and finds its partition."""

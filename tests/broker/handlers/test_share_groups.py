@@ -539,6 +539,28 @@ def elect_again(shared: Shared) -> Partition:
     return partition
 
 
+async def test_a_partition_that_is_being_loaded_does_not_delay_the_others(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await shared.begin()
+    grown = CreatePartitionsTopic(name=shared.topic, count=2, assignments=None)
+    await shared.broker.ask(CreatePartitionsRequest(topics=[grown], timeout_ms=1000, validate_only=False))
+    await shared.produce(5)
+    links = shared.broker.services.share().links
+    call, slow = links.call, Promise[ShareState]()
+    monkeypatch.setattr(links, "call", lambda asked, ms: slow if asked.key.partition == 1 else call(asked, ms))
+    ann = shared.member("ann")
+    both = [FetchPartition(partition_index=each, acknowledgement_batches=[]) for each in (1, 0)]
+    topics = [FetchTopic(topic_id=shared.topic_id, partitions=both)]
+    assert acquired(await ann.fetch(topics=topics, max_wait_ms=60_000)) == [(0, 4, 1)]
+    waiting = asyncio.create_task(ann.fetch(max_wait_ms=60_000))
+    await asyncio.sleep(0.01)
+    slow.set_exception(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    (failed,) = (await waiting).responses[0].partitions
+    assert (failed.partition_index, failed.error_code) == (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert "was not loaded: COORDINATOR_NOT_AVAILABLE" in caplog.text
+
+
 async def test_a_leader_that_stays_in_a_new_epoch_keeps_its_deliveries(shared: Shared) -> None:
     await shared.begin()
     await shared.produce(10)
