@@ -19,7 +19,7 @@ from base.line_limit import LineLimit
 from base.pause import Pause
 from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.coordination.batched_requests import BatchedRequests
-from broker.coordination.partitioner import Leaders, other_coordinator
+from broker.coordination.partitioner import Leaders, other_coordinator, partition_for
 from broker.loop.driver import going_on
 from broker.loop.promise import Promise, resolved
 from broker.network.outgoing import Peer, PeerUnavailable
@@ -112,11 +112,14 @@ class StateLinks:
                 raise
         else:
             return await served
-        return await self._other(call.key).serve(call)
+        text = text_of(call.key)
+        broker_id = other_coordinator(text, SHARE_GROUP_STATE_TOPIC, self._leaders, self._broker_id)
+        count = self._leaders.partition_count(SHARE_GROUP_STATE_TOPIC)
+        assert count, "a topic with a leader has partitions"
+        return await self._other(broker_id).serve(call, partition_for(text, count))
 
-    def _other(self, key: ShareKey) -> RemoteStates:
-        """Return the coordinator of a state that this broker does not coordinate. Raises KafkaError."""
-        broker_id = other_coordinator(text_of(key), SHARE_GROUP_STATE_TOPIC, self._leaders, self._broker_id)
+    def _other(self, broker_id: int) -> RemoteStates:
+        """Return the coordinator on another broker."""
         remote = self._remote.get(broker_id)
         if remote is None:
             remote = self._remote[broker_id] = RemoteStates(
@@ -159,16 +162,17 @@ class RemoteStates:
         self._pause = pause
         self._lines = LineLimit(LINE_INTERVAL_S)
         self._peers: list[Peer] = []
-        self._batches: dict[type[Call], BatchedRequests[_Question, _Result]] = {}
-        """By kind of call, each with its own connection: a write may wait for replicas, a read need not wait for it."""
+        self._batches: dict[tuple[type[Call], int], BatchedRequests[_Question, _Result]] = {}
+        """By kind of call and partition of the topic, each with its own connection: a call waits for the replicas of
+        its partition, and calls of other partitions need not wait for these."""
 
-    async def serve(self, call: Call) -> ShareState:
-        """Return the result of a call. Raises KafkaError."""
-        batches = self._batches.get(type(call))
+    async def serve(self, call: Call, number: int) -> ShareState:
+        """Return the result of a call; `number` is the partition that keeps the state. Raises KafkaError."""
+        batches = self._batches.get((type(call), number))
         if batches is None:
             peer = self._connect()
             self._peers.append(peer)
-            batches = self._batches[type(call)] = BatchedRequests(
+            batches = self._batches[type(call), number] = BatchedRequests(
                 f"calls to share coordinator {self._broker_id}", partial(self._send, peer), _lost
             )
         result = await batches.put(_Question(call))

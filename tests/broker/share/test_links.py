@@ -9,10 +9,11 @@ from uuid import UUID
 import pytest
 
 from base.pause import AT_ONCE, Awaited
+from broker.coordination.partitioner import partition_for
 from broker.network.outgoing import PeerUnavailable
 from broker.share.links import PAUSE_MS_MAX, StateLinks
 from broker.share.machine.deliveries import StateBatch
-from broker.share.machine.records import ShareKey
+from broker.share.machine.records import ShareKey, text_of
 from broker.share.machine.state_calls import Call, Read, Write
 from broker.share.machine.stored_states import ShareState
 from broker.share.states import ShareStates
@@ -43,6 +44,10 @@ class Here:
         """What a broker responds first; then it succeeds."""
         self.asked: list[tuple[int, ReadShareGroupStateRequest]] = []
         self.closed: list[int] = []
+        self.count = 1
+        """Of partitions of the topic."""
+        self.held: dict[int, asyncio.Event] = {}
+        """Partitions of the topic whose replicas are slow, until something happens."""
         self.pauses = 0
         own = cast(ShareStates, self)
         self.links = StateLinks(
@@ -58,7 +63,7 @@ class Here:
         return partition < len(self.leaders)
 
     def partition_count(self, topic: str) -> int | None:
-        return 1
+        return self.count
 
     def leader_of(self, topic: str, partition: int) -> int:
         return self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
@@ -80,6 +85,9 @@ class Other:
 
     async def ask(self, request: ReadShareGroupStateRequest, version: int, *, timeout_ms: int) -> Any:
         self.here.asked.append((self.broker_id, request))
+        key = ShareKey(request.group_id, request.topics[0].topic_id, request.topics[0].partitions[0].partition)
+        if (held := self.here.held.get(partition_for(text_of(key), self.here.count))) is not None:
+            await held.wait()
         outcomes = self.here.outcomes[self.broker_id]
         outcome = outcomes.pop(0) if outcomes else ErrorCode.NONE
         if isinstance(outcome, Exception):
@@ -114,6 +122,21 @@ class Other:
 
 def read(partition: int, group: str = "g") -> Read:
     return Read(ShareKey(group, TOPIC_ID, partition), 3)
+
+
+async def test_a_slow_partition_of_the_topic_does_not_delay_calls_to_others() -> None:
+    here = Here()
+    here.count = 2
+    by_partition = {partition_for(text_of(read(each).key), 2): read(each) for each in range(10)}
+    assert set(by_partition) == {0, 1}
+    here.held[0] = asyncio.Event()
+    slow = here.links.call(by_partition[0], 0)
+    await asyncio.sleep(0.01)
+    quick = here.links.call(by_partition[1], 0)
+    assert (await quick).start_offset == 10 * by_partition[1].key.partition
+    assert not slow.done()
+    here.held[0].set()
+    assert (await slow).start_offset == 10 * by_partition[0].key.partition
 
 
 async def test_the_coordinator_of_this_broker_is_called_directly() -> None:
