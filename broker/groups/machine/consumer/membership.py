@@ -96,13 +96,13 @@ class Membership(Refreshing):
             self._respond(ticket, HeartbeatResult(request.member_id, request.epoch))
             return
         before = self._known_or_new(request)
-        has_changed = self._subscribe(request, before)
+        self._subscribe(request, before)
         member = self.members[request.member_id]
         if request.epoch == JOINING and member.current.epoch != JOINING:
             self._set_current(member.member_id, Current())  # it has nothing, and says so
         self._restart_session(member, moment)
-        wants_target = has_changed or request.epoch == JOINING
-        if self.is_refresh_due(topics) or (wants_target and self.epoch > self.target_epoch):
+        # Also while the targets are being computed: else the member would learn its own one heartbeat later.
+        if self.is_refresh_due(topics) or self.epoch > self.target_epoch:
             self._park(member, ticket, lambda present, now: self._step(present, request, ticket, now))
         else:
             self._step(member, request, ticket, moment)
@@ -327,8 +327,8 @@ class Membership(Refreshing):
             raise _unknown(member_id, self.group_id)
         return member
 
-    def _subscribe(self, request: Heartbeat, before: Member | None) -> bool:
-        """Create, replace or update a member; return whether the partitions have to be assigned anew."""
+    def _subscribe(self, request: Heartbeat, before: Member | None) -> None:
+        """Create, replace or update a member."""
         old = None if before is None else before.subscription
         new = SubscriptionValue(
             instance_id=request.instance_id or (old.instance_id if old else None),
@@ -346,19 +346,17 @@ class Membership(Refreshing):
         )
         if new.subscribed_topic_regex:
             self._visible[new.subscribed_topic_regex] = request.may_see
-        return self._put_subscription(request.member_id, before, new)
+        self._put_subscription(request.member_id, before, new)
 
-    def _put_subscription(self, member_id: str, before: Member | None, new: SubscriptionValue) -> bool:
-        """Store a subscription in the place of that of `before`; return whether the epoch has risen."""
+    def _put_subscription(self, member_id: str, before: Member | None, new: SubscriptionValue) -> None:
+        """Store a subscription in the place of that of `before`; the epoch rises if it is to other topics."""
         old = None if before is None else before.subscription
         if before is not None and before.member_id != member_id:
             self._replace(before, member_id, new)
         elif old != new:
             self._set_subscription(member_id, new)
-        if old is not None and _topics(old) == _topics(new):
-            return False
-        self._raise_epoch()
-        return True
+        if old is None or _topics(old) != _topics(new):
+            self._raise_epoch()
 
     def _replace(self, before: Member, member_id: str, subscription: SubscriptionValue) -> None:
         """Give what a static member was to have to the member that came back under its instance id."""

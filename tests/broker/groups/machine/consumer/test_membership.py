@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 
-from broker.groups.machine.consumer.events import Heartbeat
+from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
 from broker.groups.machine.consumer.membership import ConsumerGroupState
 from broker.groups.machine.consumer.partitions import NOTHING, partitions
 from protocol.errors import ErrorCode, KafkaError
@@ -312,3 +314,35 @@ def test_parked_heartbeats_fail_when_the_coordinator_moves_or_the_assignor_fails
     assert effect is not None
     ((_, result),) = effect.responses
     assert code(result) is expected
+
+
+def test_a_heartbeat_while_targets_are_computed_gets_them() -> None:
+    cluster = Cluster(t=4)
+    first, second = Client(cluster, "a", "t"), Client(cluster, "b", "t")
+    heartbeats(first, second)
+    group, leaving = cluster.group, Ticket()
+    group.consumer_heartbeat(_request(second, epoch=-1), cluster.topics, leaving, cluster.moment)
+    computing = group.refresh(cluster.topics, Paused).__await__()
+    next(computing)  # the targets are not there yet
+    ticket = Ticket()
+    group.consumer_heartbeat(_request(first), cluster.topics, ticket, cluster.moment)
+    for _ in computing:
+        pass
+    group.refreshed(cluster.moment)
+    cluster.settle()
+    assert isinstance(ticket.result, HeartbeatResult)
+    assert ticket.result.assigned == partitions([(topic_id(1), range(4))])
+
+
+class Paused:
+    """A pause after which another event comes."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+def _request(client: Client, epoch: int | None = None) -> Heartbeat:
+    at = client.epoch if epoch is None else epoch
+    return Heartbeat(
+        client.member_id, at, None, None, -1, None, None, None, client.has, "client", "/127.0.0.1", lambda _: True
+    )
