@@ -18,12 +18,31 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.interop import dumped
 from tests.support.apache_kafka import JavaPrograms, apache_kafka, jars
 from tests.support.broker import BrokerProcess
+from tests.support.kraft_node import KraftNode, empty_node
 from tests.support.parts import skip_when_unavailable
+from tests.support.processes import ServerProcess
 from tests.support.program_host import Outcome
 
 JAVA_PROGRAMS = Path(__file__).parent / "java"
 JAVA_TIMEOUT_S = 120
 SERVERS = (pytest.param("apache-kafka", marks=pytest.mark.soak), "milena")
+KAFKA_4 = "kafka-4.1"
+NEWER_SERVERS = (pytest.param(KAFKA_4, marks=pytest.mark.soak), "milena")
+"""For protocols that Kafka 3.9 with ZooKeeper lacks."""
+NEWER_SETTINGS = {
+    "group.coordinator.rebalance.protocols": "classic,consumer,share",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    **{
+        f"group.{kind}.{name}.ms": "50"
+        for kind in ("consumer", "share")
+        for name in ("heartbeat.interval", "min.heartbeat.interval")
+    },
+}
+"""Members learn quickly what they are to have."""
 
 
 class Server(Protocol):
@@ -56,6 +75,13 @@ def _milena(folder: Path, overrides: dict[str, str]) -> Iterator[Server]:
 STARTERS = {"apache-kafka": _apache_kafka, "milena": _milena}
 
 
+def _newer(kind: str, folder: Path) -> ServerProcess:
+    if kind == "milena":
+        return BrokerProcess(folder, NEWER_SETTINGS)
+    empty_node(folder / "data", features={"share.version": 1})
+    return KraftNode(folder, str(folder / "data"), overrides=NEWER_SETTINGS)
+
+
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
     """Return a server of each kind, started at its first use. They keep running, so that tests can alternate."""
@@ -68,6 +94,20 @@ def server(request: pytest.FixtureRequest, shared_server: Callable[[str], Server
     """One broker for all tests; each test uses its own topics and groups."""
     with skip_when_unavailable():
         return shared_server(request.param)
+
+
+@pytest.fixture(scope="session")
+def shared_newer_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], ServerProcess]]:
+    """Return a server of each kind with groups and transactions of Kafka 4, started at its first use."""
+    with ExitStack() as running:
+        yield cache(lambda kind: running.enter_context(_newer(kind, tmp_path_factory.mktemp(kind) / "node")))
+
+
+@pytest.fixture(scope="session", params=NEWER_SERVERS)
+def newer_server(request: pytest.FixtureRequest, shared_newer_server: Callable[[str], ServerProcess]) -> ServerProcess:
+    """One broker for all tests of newer protocols; each test uses its own topics and groups."""
+    with skip_when_unavailable():
+        return shared_newer_server(request.param)
 
 
 @pytest.fixture(params=SERVERS)

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.interop.conftest import RunJava, create_topic
-from tests.support.broker import BrokerProcess
+from tests.support.processes import ServerProcess
 from tests.support.waiting import wait_until
 from tools.admin import consumer_groups
 
 PARTITIONS, RECORDS = 6, 60
-QUICK = {
-    "group.consumer.min.heartbeat.interval.ms": "50",
-    "group.consumer.heartbeat.interval.ms": "50",
-    "offsets.topic.num.partitions": "1",
-}
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("consumer-protocol"), QUICK) as process:
-        yield process
-
-
-def filled_topic(broker: BrokerProcess, name: str) -> str:
-    create_topic(broker.bootstrap, name, PARTITIONS)
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+def filled_topic(newer_server: ServerProcess, name: str) -> str:
+    create_topic(newer_server.bootstrap, name, PARTITIONS)
+    producer = Producer({"bootstrap.servers": newer_server.bootstrap})
     for number in range(RECORDS):
         producer.produce(name, str(number).encode(), partition=number % PARTITIONS)
     producer.flush()
@@ -45,10 +32,10 @@ def filled_topic(broker: BrokerProcess, name: str) -> str:
     ],
 )
 def test_two_java_members_share_the_partitions_whatever_their_protocols(
-    broker: BrokerProcess, run_java: RunJava, protocols: tuple[str, str], described: str, left: str
+    newer_server: ServerProcess, run_java: RunJava, protocols: tuple[str, str], described: str, left: str
 ) -> None:
-    topic = filled_topic(broker, "-".join(protocols))
-    arguments = (broker.bootstrap, topic, f"{topic}-group", PARTITIONS, RECORDS, *protocols)
+    topic = filled_topic(newer_server, "-".join(protocols))
+    arguments = (newer_server.bootstrap, topic, f"{topic}-group", PARTITIONS, RECORDS, *protocols)
     lines = run_java("GroupOfTwo", *arguments, version="4.1.0")
     assert lines[0] == "first alone: [0, 1, 2, 3, 4, 5]"
     first, second = (set(eval_numbers(line)) for line in lines[1:3])
@@ -63,10 +50,10 @@ def eval_numbers(line: str) -> list[int]:
     return [int(number) for number in line.partition("[")[2].rstrip("]").split(", ")]
 
 
-def consumer(broker: BrokerProcess, group: str) -> Consumer:
+def consumer(newer_server: ServerProcess, group: str) -> Consumer:
     return Consumer(
         {
-            "bootstrap.servers": broker.bootstrap,
+            "bootstrap.servers": newer_server.bootstrap,
             "group.id": group,
             "group.protocol": "consumer",
             "auto.offset.reset": "earliest",
@@ -76,10 +63,10 @@ def consumer(broker: BrokerProcess, group: str) -> Consumer:
 
 
 def test_members_of_librdkafka_share_commit_and_are_shown_by_the_tools(
-    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+    newer_server: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topic, group = filled_topic(broker, "librdkafka"), "librdkafka-group"
-    first, second = consumer(broker, group), consumer(broker, group)
+    topic, group = filled_topic(newer_server, "librdkafka"), "librdkafka-group"
+    first, second = consumer(newer_server, group), consumer(newer_server, group)
     read: list[bytes] = []
 
     def poll(*members: Consumer) -> None:
@@ -98,11 +85,11 @@ def test_members_of_librdkafka_share_commit_and_are_shown_by_the_tools(
             interval_s=0,
         )
         first.commit(asynchronous=False)
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin = AdminClient({"bootstrap.servers": newer_server.bootstrap})
         found = admin.describe_consumer_groups([group])[group].result()
         assert (found.state, found.type) == (ConsumerGroupState.STABLE, ConsumerGroupType.CONSUMER)
         assert len(found.members) == 2
-        line = ["--bootstrap-server", broker.bootstrap, "--group", group, "--describe"]
+        line = ["--bootstrap-server", newer_server.bootstrap, "--group", group, "--describe"]
         assert consumer_groups.main([*line, "--state"]) == 0
         assert "uniform" in capsys.readouterr().out
         assert consumer_groups.main(line) == 0

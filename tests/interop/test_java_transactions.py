@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.interop.conftest import RunJava, Server, create_topic
+from tests.interop.conftest import KAFKA_4, RunJava, Server, create_topic
 from tests.support.broker import BrokerProcess
+from tests.support.parts import skip_when_unavailable
+from tests.support.processes import ServerProcess
 
 # 3.9.1 is the reference; 4.0 knows transactions with an epoch each, and does without where the broker has none.
 CLIENT_VERSIONS = ("3.9.1", "4.0.0")
@@ -42,11 +46,25 @@ def test_clients_of_any_version_commit_and_abort(server: Server, run_java: RunJa
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.1.0"])
 def test_each_transaction_of_a_newer_client_has_its_own_epoch(server: Server, run_java: RunJava, version: str) -> None:
+    check_epochs(server.bootstrap, run_java, version, has_version_2=isinstance(server, BrokerProcess))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", ["3.9.1", "4.1.0"])
+def test_each_transaction_has_its_own_epoch_with_kafka_4(
+    shared_newer_server: Callable[[str], ServerProcess], run_java: RunJava, version: str
+) -> None:
+    with skip_when_unavailable():
+        node = shared_newer_server(KAFKA_4)
+    check_epochs(node.bootstrap, run_java, version, has_version_2=True)
+
+
+def check_epochs(bootstrap: str, run_java: RunJava, version: str, *, has_version_2: bool) -> None:
     topic = f"epochs-{version}"
-    create_topic(server.bootstrap, topic, partitions=2)
-    feature, epochs, *copied = run_java("TransactionEpochs", server.bootstrap, topic, version=version)
+    create_topic(bootstrap, topic, partitions=2)
+    feature, epochs, *copied = run_java("TransactionEpochs", bootstrap, topic, version=version)
     is_version_2 = feature == "feature 2" and version == "4.1.0"
-    assert isinstance(server, BrokerProcess) == (feature == "feature 2")
+    assert has_version_2 == (feature == "feature 2")
     assert epochs == (
         "epochs [1, 2, 3, 4] without records 4" if is_version_2 else "epochs [0, 0, 0, 0] without records 0"
     )

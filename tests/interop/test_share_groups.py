@@ -2,59 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.interop.conftest import RunJava, create_topic
-from tests.support.broker import BrokerProcess
+from tests.support.kraft_node import KraftNode
+from tests.support.processes import ServerProcess
 from tests.support.waiting import wait_until
 
-QUICK = {
-    "group.share.min.heartbeat.interval.ms": "50",
-    "group.share.heartbeat.interval.ms": "50",
-    "offsets.topic.num.partitions": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-}
 PATIENCE_S = 30
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("share-groups"), QUICK) as process:
-        yield process
-
-
-def fill(broker: BrokerProcess, topic: str, numbers: range) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+def fill(newer_server: ServerProcess, topic: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": newer_server.bootstrap})
     for number in numbers:
         producer.produce(topic, str(number).encode())
     producer.flush()
 
 
-def test_share_consumers_of_java(broker: BrokerProcess, run_java: RunJava) -> None:
-    create_topic(broker.bootstrap, "java", 1)
-    fill(broker, "java", range(9))
-    assert run_java("ShareGroup", broker.bootstrap, "java", "java-group", 9, version="4.1.0") == [
+def test_share_consumers_of_java(newer_server: ServerProcess, run_java: RunJava) -> None:
+    create_topic(newer_server.bootstrap, "java", 1)
+    fill(newer_server, "java", range(9))
+    lines = run_java("ShareGroup", newer_server.bootstrap, "java", "java-group", 9, version="4.1.0")
+    assert lines[:5] == [
         "first: 9, delivery 1",
         "stored: yes",
         "again: [1, 4, 7], delivery 2",
         "described: Stable, [[java-0]]",
         "listed: Share Empty",
-        "begins at: [9]",
-        "moved to: [1]",
-        "after the move: [1, 2, 3, 4, 5, 6, 7, 8]",
-        "forgotten: []",
-        "left: 0",
     ]
+    if not isinstance(newer_server, KraftNode):  # it stores a start later, and moves none
+        assert lines[5:] == [
+            "begins at: [9]",
+            "moved to: [1]",
+            "after the move: [1, 2, 3, 4, 5, 6, 7, 8]",
+            "forgotten: []",
+            "left: 0",
+        ]
 
 
 @pytest.fixture
-def group(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
+def broker(shared_newer_server: Callable[[str], ServerProcess]) -> ServerProcess:
+    """Milena alone: Kafka 4.1 does not understand the share consumer of librdkafka 2.16."""
+    return shared_newer_server("milena")
+
+
+@pytest.fixture
+def group(broker: ServerProcess, request: pytest.FixtureRequest) -> str:
     """A group that begins with the first record of its topic, which has its name."""
-    name = request.node.name.replace("_", "-")
+    name = request.node.originalname.replace("_", "-")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(name, 1)])[name].result(PATIENCE_S)
     entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
@@ -63,7 +62,7 @@ def group(broker: BrokerProcess, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def member(broker: BrokerProcess, group: str) -> ShareConsumer:
+def member(broker: ServerProcess, group: str) -> ShareConsumer:
     consumer = ShareConsumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
     )
@@ -81,7 +80,7 @@ def values(messages: list[Message]) -> list[int]:
     return [int(message.value() or b"-1") for message in messages]
 
 
-def test_what_a_member_has_not_acknowledged_goes_to_another(broker: BrokerProcess, group: str) -> None:
+def test_what_a_member_has_not_acknowledged_goes_to_another(broker: ServerProcess, group: str) -> None:
     fill(broker, group, range(10))
     first = member(broker, group)
     got = read(first, 10)
@@ -99,7 +98,7 @@ def test_what_a_member_has_not_acknowledged_goes_to_another(broker: BrokerProces
     second.close()
 
 
-def test_progress_survives_kill_9(broker: BrokerProcess, group: str) -> None:
+def test_progress_survives_kill_9(broker: ServerProcess, group: str) -> None:
     fill(broker, group, range(6))
     consumer = member(broker, group)
     for message in read(consumer, 6):
