@@ -391,6 +391,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     },
     "ConsumerGroupDescribe": {
         "": "GROUP_ID_NOT_FOUND",
+        "group_ids": "INVALID_GROUP_ID",
     },
     "ShareGroupHeartbeat": {
         "": "GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID",  # only member epoch 0 joins
@@ -402,6 +403,7 @@ _BY_FIELD: dict[str, dict[str, str]] = {
     },
     "ShareGroupDescribe": {
         "": "GROUP_ID_NOT_FOUND",
+        "group_ids": "INVALID_GROUP_ID",
     },
     "ShareFetch": {
         "": "SHARE_SESSION_NOT_FOUND",
