@@ -34,6 +34,7 @@ from bench.admin import ask, create_topic
 from bench.client import ProduceStream, closed_loop, connect, receive_frame
 from bench.frames import SIZE_FIELD, batch_of_size, request_frame
 from bench.processes import MIB, cpu_seconds, resident_mib
+from bench.servers import KAFKA_JVM_OPTIONS
 from bench.subject import closing_all
 from protocol.api import APIS
 from protocol.codec import decode
@@ -333,7 +334,8 @@ def _server(name: str, folder: Path) -> Iterator[ServerProcess]:
             yield running.enter_context(BrokerProcess(folder / name, SETTINGS))
         else:
             empty_node(folder / name / "data", features={"share.version": 1})
-            node = KraftNode(folder / name, str(folder / name / "data"), overrides=SETTINGS, options=("-Xmx1G",))
+            data = str(folder / name / "data")
+            node = KraftNode(folder / name, data, overrides=SETTINGS, jvm_options=KAFKA_JVM_OPTIONS)
             yield running.enter_context(node)
 
 

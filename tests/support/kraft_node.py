@@ -44,7 +44,7 @@ class KraftNode(ServerProcess):
         controller: tuple[int, int] | None = None,
         broker_count: int = 1,
         overrides: Mapping[str, str] | None = None,
-        options: tuple[str, ...] | None = None,
+        jvm_options: Sequence[str] | None = None,
         classes: Sequence[Path] = (),
     ) -> None:
         """
@@ -52,9 +52,10 @@ class KraftNode(ServerProcess):
             folder: of its settings and its log.
             classes: folders of further classes, such as plug-ins.
             controller: the id and the port of the node that is the controller, None if it is this one.
-            options: further ones of the JVM, those of a quick start if there are none.
+            jvm_options: those of a quick start if there are none.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        self.log_dir = Path(log_dirs.partition(",")[0])
         settings = folder / "kraft.properties"
         controller_id, self.controller_port = controller or (node_id, quiet_port())
         listener = "" if controller else f",{CONTROLLER_LISTENER}://127.0.0.1:{self.controller_port}"
@@ -83,11 +84,11 @@ class KraftNode(ServerProcess):
                 "listeners": listeners.replace("{port}", str(port)),
             }
 
-        jvm_options = (*TEST_JVM_OPTIONS, *(_archive_options() if options is None else options))
+        options = (*TEST_JVM_OPTIONS, *_archive_options()) if jvm_options is None else jvm_options
         super().__init__(
             f"Apache Kafka {KRAFT_VERSION} {node_id}",
             kafka_java_command(
-                [kraft_jars() / "*", *classes], "kafka.Kafka", [str(settings)], options=jvm_options, log_level="WARN"
+                [kraft_jars() / "*", *classes], "kafka.Kafka", [str(settings)], options=options, log_level="WARN"
             ),
             folder / "kraft.log",
             lambda port: is_serving(port, broker_count),
@@ -114,7 +115,7 @@ def _archive_options() -> tuple[str, ...]:
     def run(option: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             empty_node(Path(folder) / "data")
-            with KraftNode(Path(folder), f"{folder}/data", options=(option,)):
+            with KraftNode(Path(folder), f"{folder}/data", jvm_options=(*TEST_JVM_OPTIONS, option)):
                 pass
 
     jars = sorted(kraft_jars().glob("*.jar"))
