@@ -37,9 +37,10 @@ from bench import machine
 from bench.admin import create_topic
 from bench.cases.clients import SMALL_VALUE, TEN, THREADS
 from bench.frames import batch_of_one
+from bench.names import KAFKA, MILENA, TITLES
 from bench.request_loop import measured, produce_request
 from bench.scale import FULL, QUICK, Scale
-from bench.servers import KAFKA, MILENA, TITLES, contenders
+from bench.servers import contenders
 from bench.subject import now_ms, running
 from protocol.frame import LENGTH
 from protocol.records.batch import LOG_OVERHEAD, MAGIC

@@ -18,6 +18,8 @@ from tests.support.java import java_executable
 
 OPEN_FILES_SPARE = 1000
 SETTLE_S = 0.5
+LOG_SUFFIXES = (".log", ".dat")
+"""Of the segments of Kafka and Milena, and of kfake."""
 MEMORY_AT_HAND = 512 * MIB
 
 
@@ -40,7 +42,7 @@ def make_memory_ready(byte_count: int, write_size: int) -> None:
 def bring_into_memory(partition: Path) -> None:
     """Read the log of one partition into the page cache: some machines drop unused pages early."""
     buffer = bytearray(MIB)
-    for path in partition.glob("*.log"):
+    for path in (path for suffix in LOG_SUFFIXES for path in partition.glob(f"*{suffix}")):
         with path.open("rb", buffering=0) as log:
             while log.readinto(buffer):
                 pass

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
+from bench.names import KAFKA, MILENA, MILENA_INTERPRETED
+
 Values = Mapping[str, float]
 """The result of one run of a case: the value of each measure, by name."""
 
@@ -71,17 +73,33 @@ class Row:
     case: str
     title: str
     measure: Measure
-    milena: Sequence[float]
-    kafka: Sequence[float]
+    values: Mapping[str, Sequence[float]]
+    """By the name of the server; none for a server that did not run the case."""
     client_share: float
     """The largest share of the time in which the client computed; near 1 the client limits the result."""
 
     @property
+    def milena(self) -> Sequence[float]:
+        return self.values.get(MILENA, ())
+
+    @property
     def ratio(self) -> float | None:
         """Return Milena's median divided by Kafka's; None unless both ran."""
-        if not self.milena or not self.kafka or not median(self.kafka):
+        return self.ratio_of(MILENA)
+
+    def ratio_of(self, server: str) -> float | None:
+        """Return the median of a server divided by Kafka's; None unless both ran."""
+        own, kafka = self.values.get(server, ()), self.values.get(KAFKA, ())
+        if not own or not kafka or not median(kafka):
             return None
-        return median(self.milena) / median(self.kafka)
+        return median(own) / median(kafka)
+
+    @property
+    def best_peer(self) -> str | None:
+        """Return the server with the best median of those that are not Milena; None if none of them ran."""
+        peers = [name for name, values in self.values.items() if values and name not in (MILENA, MILENA_INTERPRETED)]
+        best = min if self.measure.better is Better.LOWER else max
+        return best(peers, key=lambda name: median(self.values[name]), default=None)
 
     @property
     def is_met(self) -> bool | None:
@@ -121,9 +139,9 @@ def as_json(rows: Sequence[Row]) -> list[Mapping[str, object]]:
             "unit": row.measure.unit,
             "better": row.measure.better.value,
             "target": row.measure.target_text(),
-            "milena": list(row.milena),
-            "kafka": list(row.kafka),
+            "values": {name: list(values) for name, values in row.values.items()},
             "ratio": row.ratio,
+            "best_peer": row.best_peer,
             "met": row.is_met,
             "client_share": row.client_share,
         }

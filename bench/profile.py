@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.cases import CASES
+from bench.names import MILENA
 from bench.scale import QUICK
-from bench.servers import MILENA
 from bench.subject import Subject, running
 from tests.support.broker import BrokerProcess, server_command
 

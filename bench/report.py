@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measures import Row, as_json
+from bench.names import KAFKA, MILENA, TITLES
 
-HEADINGS = ("case", "measure", "Milena", "Kafka", "ratio", "target", "")
 VERDICTS: Mapping[bool | None, str] = {True: "met", False: "MISSED", None: ""}
 STYLES: Mapping[bool | None, str] = {True: "green", False: "bold red", None: "dim"}
 CLIENT_IS_LIMIT = 0.9
@@ -32,7 +32,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
 
 
 def plain_table(rows: Sequence[Row]) -> str:
-    cells = [HEADINGS, *_cells(rows)]
+    cells = [_headings(rows), *_cells(rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
@@ -40,7 +40,8 @@ def plain_table(rows: Sequence[Row]) -> str:
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *_cells(rows)]
+    headings = _headings(rows)
+    lines = [headings, ("---",) * len(headings), *_cells(rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -50,8 +51,8 @@ def write_json(rows: Sequence[Row], facts: Mapping[str, object], path: Path) -> 
 
 def _rich_table(rows: Sequence[Row]) -> Table:
     table = Table(title="Milena and Apache Kafka")
-    for heading in HEADINGS:
-        table.add_column(heading, justify="right" if heading in ("Milena", "Kafka", "ratio") else "left")
+    for heading in _headings(rows):
+        table.add_column(heading, justify="right" if heading in (*TITLES.values(), "ratio") else "left")
     for row, cells in zip(rows, _cells(rows), strict=True):
         table.add_row(
             *cells, style=STYLES[row.is_met] if row.is_met is False else None, end_section=_is_last(row, rows)
@@ -63,19 +64,47 @@ def _is_last(row: Row, rows: Sequence[Row]) -> bool:
     return [other for other in rows if other.case == row.case][-1] is row
 
 
+def _headings(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the headings; beside peers that are not `KAFKA` the last names the best of all peers."""
+    peers = _further_peers(rows)
+    best = ("best peer",) if peers else ()
+    titles = (TITLES[MILENA], TITLES[KAFKA], "ratio", *map(TITLES.get, peers), *best)
+    return ("case", "measure", *titles, "target", "")
+
+
 def _cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    peers = _further_peers(rows)
     return [
         (
             _title(row) if _is_first(row, rows) else "",
             f"{row.measure.name}, {row.measure.unit}",
-            _values(row.milena, row.measure.decimals),
-            _values(row.kafka, row.measure.decimals),
-            "" if row.ratio is None else f"{row.ratio:.2f} x",
+            _values(row, MILENA),
+            _values(row, KAFKA),
+            _ratio(row, MILENA),
+            *(f"{_values(row, name)} {_ratio(row, name)}".rstrip() for name in peers),
+            *((_best_peer(row),) if peers else ()),
             row.measure.target_text(),
             VERDICTS[row.is_met],
         )
         for row in rows
     ]
+
+
+def _further_peers(rows: Sequence[Row]) -> list[str]:
+    """Return the servers that ran beside Milena and the Kafka to which ratios refer."""
+    return [name for name in TITLES if name not in (MILENA, KAFKA) and any(name in row.values for row in rows)]
+
+
+def _best_peer(row: Row) -> str:
+    if row.best_peer is None:
+        return "-"
+    return f"{TITLES[row.best_peer]} {_ratio(row, row.best_peer)}".rstrip()
+
+
+def _ratio(row: Row, server: str) -> str:
+    """Return the ratio of a server to Kafka, if there is one."""
+    ratio = row.ratio_of(server)
+    return "" if ratio is None else f"{ratio:.2f} x"
 
 
 def _is_first(row: Row, rows: Sequence[Row]) -> bool:
@@ -86,8 +115,9 @@ def _title(row: Row) -> str:
     return row.title + (" *" if row.client_share >= CLIENT_IS_LIMIT else "")
 
 
-def _values(values: Sequence[float], decimals: int) -> str:
+def _values(row: Row, server: str) -> str:
     """Return the median, and in brackets the range over the rounds."""
+    values, decimals = row.values.get(server, ()), row.measure.decimals
     if not values:
         return "-"
     text = f"{median(values):,.{decimals}f}"

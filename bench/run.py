@@ -1,8 +1,9 @@
-"""Runs the cases against both servers, alternating, and reports.
+"""Runs the cases against all servers, alternating, and reports.
 
     python -m bench.run                     everything: hours, with nothing else on the machine
     python -m bench.run --quick             one short round per case; its figures are rough
     python -m bench.run --case start --only milena
+    python -m bench.run --case produce fetch --peers kafka-3.9,kafka-4.1,kfake
 
 Exit code 1 when a case failed; a missed target is a result, not a failure.
 
@@ -27,6 +28,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from base.compiled import form
 from bench import machine, plot, report
 from bench.case import Case
 from bench.cases import CASES
@@ -35,16 +37,18 @@ from bench.cases.consumers import IDLE_CONSUMERS
 from bench.cases.requests import warm_up
 from bench.cluster import SETTINGS, ClusterSubject
 from bench.measures import Row, Values
+from bench.names import KAFKA, MILENA, OF_EVERY_CASE, PEERS, TITLES
 from bench.scale import FULL, QUICK, Scale
-from bench.servers import KAFKA, MILENA, NEW_BROKERS, TITLES, Contender, contenders
+from bench.servers import NEW_BROKERS, Contender, contenders, missing_programs
 from bench.subject import Subject, running
 from protocol.errors import KafkaError
 from tests.support.apache_kafka import VERSION as KAFKA_VERSION
 from tests.support.cluster import Cluster
+from tools.launch import compiling
 
 T = TypeVar("T")
 
-CASE_GROUPS = ("application", "cluster", "connect", "figures", "java", "threads")
+CASE_GROUPS = ("application", "cluster", "connect", "fetch", "figures", "java", "produce", "threads")
 DEFAULT_OUTPUT = Path("var/bench")
 
 
@@ -79,6 +83,8 @@ class Run:
 
     def __init__(self, scale: Scale, steps: Steps) -> None:
         self.failures: list[str] = []
+        self.left_out: list[str] = []
+        """Which peers cannot run which case, and why."""
         self._scale = scale
         self._steps = steps
         self._values: defaultdict[tuple[str, str], list[Values]] = defaultdict(list)
@@ -122,12 +128,16 @@ class Run:
                 warm_up_cluster(subject, self._scale)
 
     def on_running_servers(self, case: Case, subjects: Sequence[Subject]) -> None:
+        """Run a case once uncounted, and then its rounds, which a server that has failed does not run."""
         assert case.on_running is not None
+        able = []
         for subject in subjects:
-            with self._step(case.title, subject.name, "not counted"):
+            is_peer = subject.name not in OF_EVERY_CASE
+            with self._step(case.title, subject.name, "not counted", self.left_out if is_peer else self.failures):
                 case.on_running(subject, self._scale)
+                able.append(subject)
         for number in range(case.rounds(self._scale)):
-            for subject in _alternating(subjects, number):
+            for subject in _alternating(able, number):
                 with self._step(case.title, subject.name, f"round {number + 1}"):
                     self._values[case.name, subject.name].append(case.on_running(subject, self._scale))
 
@@ -139,15 +149,14 @@ class Run:
                     subject.cluster.heal()
                     self._values[case.name, subject.name].append(case.on_cluster(subject, self._scale))
 
-    def rows(self, cases: Sequence[Case]) -> list[Row]:
+    def rows(self, cases: Sequence[Case], names: Sequence[str]) -> list[Row]:
         return [
             Row(
                 case.name,
                 case.title,
                 measure,
-                self._taken(case, MILENA, measure.name),
-                self._taken(case, KAFKA, measure.name),
-                max((0.0, *self._taken(case, MILENA, "client"), *self._taken(case, KAFKA, "client"))),
+                {name: self._taken(case, name, measure.name) for name in names},
+                max((0.0, *(share for name in names for share in self._taken(case, name, "client")))),
             )
             for case in cases
             for measure in case.measures
@@ -157,13 +166,14 @@ class Run:
         return [values[measure] for values in self._values[case.name, server] if measure in values]
 
     @contextmanager
-    def _step(self, title: str, server: str, what: str) -> Iterator[None]:
+    def _step(self, title: str, server: str, what: str, failures: list[str] | None = None) -> Iterator[None]:
         """Run one step. Reports a case that fails on one server; the others continue."""
         self._steps.begin(f"{title}: {TITLES[server]}, {what}")
         try:
             yield
         except (KafkaError, OSError, RuntimeError) as error:
-            self.failures.append(f"{title}: {TITLES[server]}, {what}: {error}")
+            failures = self.failures if failures is None else failures
+            failures.append(f"{title}: {TITLES[server]}, {what}: {error}")
         self._steps.end()
 
 
@@ -177,6 +187,7 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
 
     All data are in one temporary folder (below `folder`), which is deleted at the end.
     """
+    of_every_case = [name for name in names if name in OF_EVERY_CASE]
     in_process = [case for case in cases if case.in_process is not None and MILENA in names]
     of_workers = [case for case in cases if case.of_worker is not None]
     on_new = [case for case in cases if case.on_new is not None]
@@ -185,8 +196,9 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
     steps_on_new = sum(case.rounds(scale) for case in (*on_new, *of_workers))
     steps_on_running = bool(on_running) + sum(case.rounds(scale) + 1 for case in on_running)
     steps_on_cluster = bool(on_cluster) + sum(case.rounds(scale) for case in on_cluster)
-    steps_by_server = steps_on_new + steps_on_running + steps_on_cluster
-    steps = Steps(len(names) * steps_by_server + sum(case.rounds(scale) for case in in_process))
+    steps_of_every_case = len(of_every_case) * (steps_on_new + steps_on_cluster)
+    steps_in_process = sum(case.rounds(scale) for case in in_process)
+    steps = Steps(steps_of_every_case + len(names) * steps_on_running + steps_in_process)
     run = Run(scale, steps)
     with ExitStack() as started:
         data = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="milena-bench-", dir=folder)))
@@ -194,10 +206,10 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
         for case in in_process:
             run.in_process(case, data)
         for case in of_workers:
-            run.of_workers(case, names, data)
+            run.of_workers(case, of_every_case, data)
         players = started.enter_context(contenders(names, data)) if on_new or on_running else []
         for case in on_new:
-            run.on_new_servers(case, players)
+            run.on_new_servers(case, [player for player in players if player.name in OF_EVERY_CASE])
         if on_running:
             subjects = [_started(player, started) for player in players]
             run.warm_up(subjects)
@@ -206,7 +218,7 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
     if on_cluster:
         with ExitStack() as started:
             data = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="milena-bench-", dir=folder)))
-            clusters = [_started_cluster(name, data, started) for name in names]
+            clusters = [_started_cluster(name, data, started) for name in of_every_case]
             run.warm_up_clusters(clusters)
             for case in on_cluster:
                 run.on_cluster(case, clusters)
@@ -239,11 +251,22 @@ def _parse() -> argparse.Namespace:
     names = [*CASE_GROUPS, *(case.name for case in CASES)]
     only = f"only these; {', '.join(CASE_GROUPS)} stand for all whose names begin so"
     parser.add_argument("--case", nargs="+", action="extend", metavar="NAME", choices=names, help=only)
-    parser.add_argument("--only", choices=[MILENA, KAFKA], help="one server alone; no ratios then")
+    servers = parser.add_mutually_exclusive_group()
+    servers.add_argument("--only", choices=list(TITLES), help="one server alone; no ratios then")
+    peers = f"what Milena is measured beside, with commas between: {', '.join(PEERS)} (default: {KAFKA})"
+    servers.add_argument("--peers", type=_peers, default=[KAFKA], metavar="NAMES", help=peers)
     parser.add_argument("--rounds", type=int, help=f"rounds per case (default: {FULL.rounds}, quick: {QUICK.rounds})")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help=f"folder (default: {DEFAULT_OUTPUT})")
     parser.add_argument("--data", type=Path, help="where the servers keep their data (default: a temporary folder)")
     return parser.parse_args()
+
+
+def _peers(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in PEERS:
+            raise argparse.ArgumentTypeError(f"{name!r} is not a peer, expected some of {', '.join(PEERS)}")
+    return [name for name in PEERS if name in names]
 
 
 def _is_chosen(case: Case, names: Sequence[str]) -> bool:
@@ -252,19 +275,31 @@ def _is_chosen(case: Case, names: Sequence[str]) -> bool:
 
 def main() -> int:
     options = _parse()
+    compiling.main()
     scale = QUICK if options.quick else FULL
     if options.rounds:
         scale = replace(scale, rounds=options.rounds)
-    names = [options.only] if options.only else [MILENA, KAFKA]
+    names = [options.only] if options.only else [MILENA, *options.peers]
+    missing = missing_programs(names)
+    names = [name for name in names if name not in missing]
     cases = [case for case in CASES if not options.case or _is_chosen(case, options.case)]
     machine.allow_open_files(IDLE_CONSUMERS)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the servers are stopped
     when = datetime.now(UTC).isoformat(timespec="seconds")
     run = measure(cases, names, scale, options.data)
-    rows = run.rows(cases)
-    facts = {"when": when, "machine": machine.describe(), "kafka": KAFKA_VERSION, "scale": asdict(scale)}
-    _write(rows, {**facts, "failures": run.failures}, options.output)
+    rows = run.rows(cases, names)
+    left_out = [*(f"{TITLES[name]}: {reason}" for name, reason in missing.items()), *run.left_out]
+    facts: dict[str, object] = {
+        "when": when,
+        "machine": machine.describe(),
+        "kafka": KAFKA_VERSION,
+        "scale": asdict(scale),
+    }
+    facts |= {"hot_loops": form(), "left_out": left_out, "failures": run.failures}
+    _write(rows, facts, options.output)
     report.show(rows, Console())
+    for what in left_out:
+        print(f"left out: {what}", file=sys.stderr)
     for failure in run.failures:
         print(f"failed: {failure}", file=sys.stderr)
     return 1 if run.failures else 0

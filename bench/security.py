@@ -24,8 +24,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from bench.frames import FetchFrame, batch_of_one, batch_of_size, produce_frame
+from bench.names import KAFKA, MILENA
 from bench.processes import cpu_seconds
-from bench.servers import KAFKA, MILENA, Server, contenders
+from bench.servers import Server, contenders
 from bench.subject import now_ms
 from protocol.frame import LENGTH
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData

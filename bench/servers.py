@@ -1,15 +1,15 @@
-"""The two servers under test, each started as its users start it, on empty folders; and their programs of Connect.
+"""The servers under test, each started as its users start it, on empty folders; and their programs of Connect.
 
-Owns: command lines, JVM options and the property values both servers get. Must not know what is measured.
+Owns: command lines, JVM options and the property values that all servers get. Must not know what is measured.
 
-Both run with their defaults; the overrides below are the same for both and only allow a single broker. Both start
-without a launcher script, so that the start case compares the servers themselves.
+They run with their defaults; the overrides below are the same for all and only allow a single broker. They start
+without a launcher script, so that the start case compares the servers themselves. kfake has no settings.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -17,15 +17,21 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from base.compiled import VARIABLE as COMPILED_VARIABLE
+from bench.kfake import KfakeProcess, kfake_program
+from bench.names import KAFKA, KAFKA_4, KFAKE, MILENA, MILENA_INTERPRETED
 from tests.support.apache_kafka import (
     ApacheKafkaProcess,
     file_connectors_jar,
     jars,
     kafka_java_command,
+    kraft_jars,
     mirror_maker_jars,
 )
-from tests.support.broker import BrokerProcess
+from tests.support.broker import BrokerProcess, server_command
 from tests.support.cluster import Broker, NewBroker
+from tests.support.java import UnavailableError
+from tests.support.kraft_node import KraftNode, empty_node
 from tests.support.zookeeper import ZooKeeperProcess
 
 _JVM_OPTIONS = (
@@ -39,9 +45,6 @@ _JVM_OPTIONS = (
 KAFKA_JVM_OPTIONS = ("-Xms1g", "-Xmx1g", *_JVM_OPTIONS)
 # Those of kafka-run-class.sh, with which it starts all programs.
 _PROGRAM_JVM_OPTIONS = (*_JVM_OPTIONS, "-XX:MaxInlineLevel=15")
-MILENA = "milena"
-KAFKA = "kafka"
-TITLES: Mapping[str, str] = {MILENA: "Milena", KAFKA: "Kafka"}
 
 
 class Program(Enum):
@@ -104,19 +107,44 @@ class Server(Protocol):
     def kill(self) -> None: ...
 
 
+NewServer = Callable[[Mapping[str, str]], Server]
+"""Creates a server with an empty folder and its own settings, not started yet."""
+
+
 @dataclass(frozen=True)
 class Contender:
-    """`new_server` creates a server with an empty folder and its own settings, not started yet."""
-
     name: str
-    new_server: Callable[[Mapping[str, str]], Server]
+    new_server: NewServer
+
+
+def missing_programs(names: Iterable[str]) -> dict[str, str]:
+    """Fetch or build what servers run; return why some of them cannot run here, by name.
+
+    Raises UnavailableError without Apache Kafka 3.9, beside which all others are measured.
+    """
+    missing = {}
+    for name in names:
+        try:
+            if (prepare := _PROGRAMS.get(name)) is not None:
+                prepare()
+        except UnavailableError as error:
+            if name == KAFKA:
+                raise
+            missing[name] = str(error)
+    return missing
 
 
 @contextmanager
 def contenders(names: Sequence[str], folder: Path) -> Iterator[list[Contender]]:
     """Yield the named contenders, with all their data in `folder`."""
     with ExitStack() as running:
-        factories = {MILENA: lambda: _milena_servers(folder), KAFKA: lambda: _kafka_servers(folder, running)}
+        factories: Mapping[str, Callable[[], NewServer]] = {
+            MILENA: lambda: _numbered(folder / MILENA, BrokerProcess),
+            MILENA_INTERPRETED: lambda: _numbered(folder / MILENA_INTERPRETED, _interpreted_milena),
+            KAFKA: lambda: _kafka_servers(folder / KAFKA, running),
+            KAFKA_4: lambda: _numbered(folder / KAFKA_4, _kafka_4),
+            KFAKE: lambda: _numbered(folder / KFAKE, _kfake),
+        }
         yield [Contender(name, factories[name]()) for name in names]
 
 
@@ -131,23 +159,38 @@ def _milena_broker(broker_id: int, folder: Path, connect: str, settings: Mapping
 NEW_BROKERS: Mapping[str, NewBroker] = {MILENA: _milena_broker, KAFKA: _kafka_broker}
 
 
-def _milena_servers(folder: Path) -> Callable[[Mapping[str, str]], Server]:
+def _numbered(folder: Path, new: Callable[[Path, Mapping[str, str]], Server]) -> NewServer:
+    """Return a factory that gives each server a folder of its own."""
     numbers = count()
-    return lambda settings: BrokerProcess(folder / f"milena-{next(numbers)}", settings)
+    return lambda settings: new(folder / str(next(numbers)), settings)
 
 
-def _kafka_servers(folder: Path, running: ExitStack) -> Callable[[Mapping[str, str]], Server]:
-    """Yield a factory of Kafka servers. Each has its own root in one ZooKeeper, whose time and memory do not count."""
+def _interpreted_milena(folder: Path, settings: Mapping[str, str]) -> Server:
+    return BrokerProcess(
+        folder, settings, command=lambda path: ["env", f"{COMPILED_VARIABLE}=no", *server_command(path)]
+    )
+
+
+def _kafka_servers(folder: Path, running: ExitStack) -> NewServer:
+    """Return a factory of Kafka servers. Each has its own root in one ZooKeeper, whose time and memory do not count."""
     zookeeper = running.enter_context(ZooKeeperProcess(folder / "zookeeper"))
-    numbers = count()
+    return _numbered(
+        folder,
+        lambda own, settings: ApacheKafkaProcess(
+            own, f"{zookeeper.connect}/{own.name}", overrides=settings, jvm_options=KAFKA_JVM_OPTIONS
+        ),
+    )
 
-    def new_server(settings: Mapping[str, str]) -> Server:
-        number = next(numbers)
-        return ApacheKafkaProcess(
-            folder / f"kafka-{number}",
-            f"{zookeeper.connect}/{number}",
-            overrides=settings,
-            jvm_options=KAFKA_JVM_OPTIONS,
-        )
 
-    return new_server
+def _kafka_4(folder: Path, settings: Mapping[str, str]) -> Server:
+    """Return one node that is broker and controller."""
+    empty_node(folder / "data")
+    return KraftNode(folder, str(folder / "data"), overrides=settings, jvm_options=KAFKA_JVM_OPTIONS)
+
+
+def _kfake(folder: Path, settings: Mapping[str, str]) -> Server:
+    assert not settings, "kfake has no settings of a broker"
+    return KfakeProcess(folder)
+
+
+_PROGRAMS: Mapping[str, Callable[[], Path]] = {KAFKA: jars, KAFKA_4: kraft_jars, KFAKE: kfake_program}

@@ -12,9 +12,10 @@ from bench.case import Case
 from bench.cases import CASES, figures, spark
 from bench.cluster import SETTINGS, ClusterSubject
 from bench.measures import Measure
+from bench.names import KAFKA, MILENA
 from bench.processes import MIB
 from bench.scale import Scale
-from bench.servers import KAFKA, MILENA, NEW_BROKERS
+from bench.servers import NEW_BROKERS
 from bench.subject import Subject, running
 from tests.support.broker import BrokerProcess
 from tests.support.cluster import Cluster

@@ -8,7 +8,7 @@ LOWER, HIGHER = Better.LOWER, Better.HIGHER
 
 
 def row(better: Better, target: Target | None, milena: list[float], kafka: list[float]) -> Row:
-    return Row("case", "title", Measure("measure", "MB/s", better, target), milena, kafka, 0.5)
+    return Row("case", "title", Measure("measure", "MB/s", better, target), {"milena": milena, "kafka-3.9": kafka}, 0.5)
 
 
 @pytest.mark.parametrize(
