@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from base.compiled import MODULES, source_of
+from base.compiled import MODULES, VARIABLE, is_wanted, source_of
 
 PRODUCT = ("base", "broker", "config", "controller", "protocol", "storage", "tests")
 
@@ -43,7 +43,8 @@ def use_form(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if form == "interpreted":
         _use_interpreted(compiled, monkeypatch)
     elif not compiled:
-        message = "the modules are not compiled: this needs a C compiler and Python.h (gcc, python3-dev)"
+        reason = "this needs a C compiler and Python.h (gcc, python3-dev)" if is_wanted() else f"{VARIABLE} is no"
+        message = f"the modules are not compiled: {reason}"
         pytest.fail(message) if "CI" in os.environ else pytest.skip(message)
 
 
