@@ -71,7 +71,8 @@ def _missing() -> list[str]:
 
 def _compile_once(progress: Progress) -> None:
     """Compile unless another process does it first or it has failed. Raises CannotCompileError, OSError."""
-    attempt = f"{sorted(digests().values())} {_compiler()}"
+    found = compiler()
+    attempt = f"{sorted(digests().values())} {found} {os.stat(found).st_mtime_ns}"
     compiled.FOLDER.mkdir(exist_ok=True)
     descriptor = os.open(compiled.FOLDER, os.O_RDONLY)
     try:
@@ -93,8 +94,8 @@ def _compile_once(progress: Progress) -> None:
         os.close(descriptor)
 
 
-def _compiler() -> str:
-    """Return the path of the C compiler and when it was changed. Raises CannotCompileError."""
+def compiler() -> str:
+    """Return the path of the C compiler, which can compile modules of this Python. Raises CannotCompileError."""
     name = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     path = shutil.which(name)
     if path is None:
@@ -102,7 +103,7 @@ def _compiler() -> str:
     header = Path(sysconfig.get_path("include"), "Python.h")
     if not header.is_file():
         raise CannotCompileError(f"the headers of Python are missing ({header}); Debian has them in python3-dev")
-    return f"{path} {os.stat(path).st_mtime_ns}"
+    return path
 
 
 def _compile(missing: Sequence[str], progress: Progress) -> None:
@@ -113,30 +114,49 @@ def _compile(missing: Sequence[str], progress: Progress) -> None:
     for left in compiled.FOLDER.glob(f"{_WORK_PREFIX}*"):  # of a process that was killed
         shutil.rmtree(left)
     with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=compiled.FOLDER) as work:
-        command = [sys.executable, "setup.py", "--quiet", "build_ext", f"--build-lib={work}/lib"]
-        command.append(f"--parallel={os.cpu_count()}")
-        variables = {**os.environ, "TMPDIR": work, "PYTHONPATH": str(ROOT), "MILENA_MODULES": " ".join(missing)}
-        try:
-            done = subprocess.run(
-                command,
-                cwd=ROOT,
-                env=variables,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=_TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired:
-            raise CannotCompileError(f"the compiler took more than {_TIMEOUT_S} s") from None
-        if done.returncode:
-            output = (done.stdout + done.stderr).strip()
-            raise CannotCompileError(f"the compiler failed: {output[-_OUTPUT_MAX:]}")
         starts = digests()
-        for module in missing:
-            (built,) = Path(work, "lib", *module.split(".")[:-1]).glob(f"{module.rpartition('.')[2]}.*")
+        for module, built in build(missing, Path(work)).items():
             os.replace(built, compiled.FOLDER / file_name(module, starts[module], checksum_of(built)))
             _remove_old_forms(module)
+
+
+def build(modules: Sequence[str], work: Path, flags: str = "") -> dict[str, Path]:
+    """Compile modules in a folder; return the file of each.
+
+    Args:
+        flags: further ones for the compiler and the linker.
+
+    Raises:
+        CannotCompileError: its text ends with what the compiler printed.
+    """
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", f"--build-lib={work}/lib"]
+    command.append(f"--parallel={os.cpu_count()}")
+    variables = {**os.environ, "TMPDIR": str(work), "PYTHONPATH": str(ROOT), "MILENA_MODULES": " ".join(modules)}
+    for name in ("CFLAGS", "LDFLAGS"):
+        variables[name] = f"{os.environ.get(name, '')} {flags}".strip()
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=variables,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise CannotCompileError(f"the compiler took more than {_TIMEOUT_S} s") from None
+    if done.returncode:
+        output = (done.stdout + done.stderr).strip()
+        raise CannotCompileError(f"the compiler failed: {output[-_OUTPUT_MAX:]}")
+    return {module: _built(Path(work, "lib"), module) for module in modules}
+
+
+def _built(folder: Path, module: str) -> Path:
+    *parents, name = module.split(".")
+    (file,) = folder.joinpath(*parents).glob(f"{name}.*")
+    return file
 
 
 def _remove_old_forms(module: str) -> None:
