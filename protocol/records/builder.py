@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from protocol.crc import crc32c
+from protocol.errors import Malformed
 from protocol.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -33,6 +34,8 @@ from protocol.records.batch import (
 from protocol.records.compression import PIECE_SIZE, BoundedCompression, Compression, compress
 from protocol.records.pieces import Chunks, PieceReader
 from protocol.records.plain_records import (
+    INT64_MAX,
+    INT64_MIN,
     encode_records,
     renumber,
     varint_size,
@@ -113,6 +116,10 @@ def build_record_batch(
     return _assembled(0, leader_epoch, covered, data)
 
 
+class TimestampTooFar(Malformed):
+    """The timestamps of two records differ by more than an int64 holds, so one batch cannot have both."""
+
+
 class BatchWriter:
     """Builds the batch that `build_batch` builds, from records that come one at a time. At least one is required.
 
@@ -133,14 +140,18 @@ class BatchWriter:
         self._base_timestamp = self._max_timestamp = NO_TIMESTAMP
 
     def add(self, timestamp: int, key: bytes | Chunks | None, value: bytes | Chunks | None) -> None:
+        """Append a record. Raises TimestampTooFar."""
         if not self._count:
             self._base_timestamp = self._max_timestamp = timestamp
         elif timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
+        timestamp_delta = timestamp - self._base_timestamp
+        if not INT64_MIN <= timestamp_delta <= INT64_MAX:
+            raise TimestampTooFar(f"timestamp {timestamp} is too far from {self._base_timestamp} for one batch")
         if isinstance(key, Chunks) or isinstance(value, Chunks):
-            self._add_in_chunks(timestamp - self._base_timestamp, key, value)
+            self._add_in_chunks(timestamp_delta, key, value)
         else:
-            write_record(self._data, timestamp - self._base_timestamp, self._count, key, value, ())
+            write_record(self._data, timestamp_delta, self._count, key, value, ())
         self._count += 1
         if len(self._data) >= PIECE_SIZE:
             self._compress_pending()

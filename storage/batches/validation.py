@@ -105,7 +105,7 @@ from protocol.records.batch import (
     set_offset_and_epoch,
     set_timestamps,
 )
-from protocol.records.builder import BatchWriter, assemble, renumbered
+from protocol.records.builder import BatchWriter, TimestampTooFar, assemble, renumbered
 from protocol.records.compression import (
     PLAIN_SIZE_MAX,
     RESIDENT_SIZE_MAX,
@@ -883,7 +883,7 @@ def _message_set_errors(limits: _Limits) -> Iterator[None]:
         yield
     except legacy.ZstdMessage as error:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
-    except legacy.ForbiddenMessage as error:
+    except (legacy.ForbiddenMessage, TimestampTooFar) as error:
         raise _rejected(f"Message set is invalid: {error}") from None
     except Malformed as error:
         if isinstance(error, OpensTooFar):

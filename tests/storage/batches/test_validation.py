@@ -833,6 +833,15 @@ class TestOldFormats:
             assert [index for index, _ in error.record_errors] == [1]
         accepted(build_message_set(rows, magic=0), WINDOW, AppendOrigin.OLD_CLIENT)
 
+    @pytest.mark.usefixtures("form")
+    def test_messages_whose_timestamps_do_not_fit_one_batch_are_rejected(self) -> None:
+        rows = [Record(n, t, None, b"v", []) for n, t in enumerate((-(1 << 63), (1 << 63) - 1))]
+        sent = build_message_set(rows, magic=1)
+        error = refused(sent, origin=AppendOrigin.OLD_CLIENT)
+        assert error.code is ErrorCode.INVALID_RECORD
+        assert "timestamp 9223372036854775807 is too far from -9223372036854775808" in error.message
+        accepted(sent, APPEND_TIME, AppendOrigin.OLD_CLIENT)
+
     @pytest.mark.parametrize("codec", OLD_CODECS)
     def test_claim_of_log_append_time_in_an_old_format_is_rejected(self, codec: Compression) -> None:
         def claiming(timestamp: int) -> bytes:
