@@ -17,6 +17,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -53,6 +54,13 @@ def poisoned(data: bytes) -> bytes:
     copy = bytes(bytearray(data))
     _poison(id(copy) + _BYTES_START + len(copy))
     return copy
+
+
+def poisoned_buffer(data: bytes) -> memoryview:
+    """Return the same bytes in memory that can be changed, whose terminator must not be read."""
+    copy = bytearray(data)
+    _poison(ctypes.addressof(ctypes.c_char.from_buffer(copy)) + len(copy))
+    return memoryview(copy)
 
 
 def _poison(address: int) -> None:
@@ -107,9 +115,7 @@ def offset_map(form: ModuleType, random: Random) -> Callable[[], None]:
     entry = form.ENTRY_SIZE
     offsets = form.OffsetMap(random.choice((entry - 1, 2 * entry, 3 * entry + 1, 50 * entry)), random.random())
     # Its own table ends within a page, all of which can be read.
-    table = bytearray(offsets._table.nbytes)
-    _poison(ctypes.addressof(ctypes.c_char.from_buffer(table)) + len(table))
-    offsets._table = memoryview(table).cast("Q")
+    offsets._table = poisoned_buffer(bytes(offsets._table)).cast("Q")
     numbers = iter(range(sys.maxsize))
 
     def run() -> None:
@@ -120,12 +126,65 @@ def offset_map(form: ModuleType, random: Random) -> Callable[[], None]:
     return run
 
 
+def appends(random: Random) -> Callable[[], None]:
+    """Return a function that validates and converts a batch with mutated records, or an old set, from a producer."""
+    from protocol.records.batch import HEADER_SIZE, read_header
+    from protocol.records.builder import assemble
+    from protocol.records.compression import Compression
+    from storage.batches.validation import AppendOrigin, AppendRules, prepare
+    from tests.protocol.records.test_plain_messages import some_messages
+    from tests.protocol.records.test_plain_records import TIME, make_batch
+    from tests.support.forms import mutated
+
+    content = make_batch(random, 4)
+    header = read_header(content)
+    old_set = some_messages(random, random.randrange(2))
+
+    def run() -> None:
+        rules = AppendRules(
+            is_compacted=random.random() < 0.2,
+            compression=random.choice((None, Compression.NONE, Compression.GZIP, Compression.LZ4)),
+            is_log_append_time=random.random() < 0.2,
+        )
+        if random.random() < 0.3:
+            sent = old_set if random.random() < 0.5 else mutated(old_set, random)
+        else:
+            sent = assemble(header, mutated(content[HEADER_SIZE:], random))
+        prepare(poisoned_buffer(sent), rules, now_ms=TIME, origin=AppendOrigin.OLD_CLIENT)
+
+    return run
+
+
+def pieces(random: Random) -> Callable[[], None]:
+    """Return a function that parses and renumbers mutated records that lie in several pieces."""
+    from protocol.errors import Malformed
+    from protocol.records.batch import HEADER_SIZE, Parts, parse_records, read_header
+    from protocol.records.builder import renumbered
+    from tests.protocol.records.test_plain_records import make_batch
+    from tests.support.forms import mutated
+
+    content = make_batch(random, 4)
+    header = read_header(content)
+
+    def run() -> None:
+        plain = mutated(content[HEADER_SIZE:], random)
+        size = random.randrange(1, len(plain) + 1)
+        cut = [poisoned(plain[at : at + size]) for at in range(0, len(plain), size)]
+        with suppress(Malformed):
+            list(parse_records(cut, header, random.choice(list(Parts))))
+            list(renumbered(cut, header.records_count))  # requires whole records
+
+    return run
+
+
 LOOPS: Mapping[str, Callable[[ModuleType, Random], Callable[[], None]]] = {
     "protocol.records.plain_records": records,
     "protocol.records.plain_messages": messages,
     "storage.cleaning.offset_map": offset_map,
 }
 """What runs each compiled module over inputs that it draws; called anew for other bytes to mutate."""
+CALLERS = (appends, pieces)
+"""The same for what calls compiled modules, and decides at which positions they begin and end."""
 
 
 def main(arguments: list[str]) -> int:
@@ -142,8 +201,8 @@ def main(arguments: list[str]) -> int:
     random = Random(seed)
     runs: list[Callable[[], None]] = []
     for number in range(count):
-        if number % (NEW_BYTES_AFTER * len(forms)) == 0:
-            runs = [loop(form, random) for form, loop in forms]
+        if number % (NEW_BYTES_AFTER * (len(forms) + len(CALLERS))) == 0:
+            runs = [*(loop(form, random) for form, loop in forms), *(caller(random) for caller in CALLERS)]
         runs[number % len(runs)]()
     print(f"{count} inputs")
     return 0
