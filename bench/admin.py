@@ -61,12 +61,12 @@ def ask(port: int, request: object, version: int, response_type: type[Response])
 
 
 def create_topic(port: int, name: str, partitions: int = 1) -> None:
-    """Return when every partition has a leader."""
+    """Return when every partition has a leader that serves it."""
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
     response = ask(port, CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS), 5, CreateTopicsResponse)
     _expect_success(response.topics[0].error_code, f"CreateTopics {name}: {response.topics[0].error_message}")
     deadline = time.monotonic() + LEADER_TIMEOUT_S
-    while not _has_leaders(port, name, partitions):
+    while not (_has_leaders(port, name, partitions) and _are_served(port, name, partitions)):
         if time.monotonic() > deadline:
             raise RuntimeError(f"topic {name} has no leaders after {LEADER_TIMEOUT_S} s")
         time.sleep(ASK_AGAIN_AFTER_S)
@@ -111,6 +111,14 @@ def _has_leaders(port: int, name: str, partitions: int) -> bool:
     topic = ask(port, request, 9, MetadataResponse).topics[0]
     leaders = [partition for partition in topic.partitions if partition.error_code == 0 and partition.leader_id >= 0]
     return topic.error_code == 0 and len(leaders) == partitions
+
+
+def _are_served(port: int, name: str, partitions: int) -> bool:
+    """Return whether the broker leads all partitions; one of Kafka 4 names itself as a leader before it is one."""
+    wanted = [ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(partitions)]
+    request = ListOffsetsRequest(replica_id=CONSUMER, topics=[ListOffsetsTopic(name=name, partitions=wanted)])
+    (topic,) = ask(port, request, 5, ListOffsetsResponse).topics
+    return not any(partition.error_code for partition in topic.partitions)
 
 
 def greeting() -> bytes:
