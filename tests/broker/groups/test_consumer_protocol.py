@@ -88,6 +88,7 @@ async def test_a_member_is_told_its_partitions_when_they_are_stored(here: Surrou
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 async def test_a_join_that_cannot_be_stored_leaves_nothing(
