@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from protocol.java_hash import absolute, string_hash
 from tests.sim.history import (
+    Claim,
     CommittedRead,
     DataLoss,
     Deletion,
@@ -1055,7 +1056,45 @@ def one_owner(history: History) -> Iterator[str]:
                 )
 
 
-def _is_of_deposed_coordinator(history: History, read: CommittedRead) -> bool:
+@_rule("a partition of a group has one owner at a time")
+def one_owner_at_a_time(history: History) -> Iterator[str]:
+    """The coordinator gives a partition to a member of the consumer protocol once nobody else can have it.
+
+    A member may act as an owner from the response that gives it a partition until it gives it up, or until its session
+    may have ended without its knowledge: one session after it sent its last successful heartbeat.
+    """
+    if _has_lost_any(history, OFFSETS.topic):
+        return
+    held: dict[tuple[str, Partition], list[tuple[int, int, str]]] = defaultdict(list)
+    for claim in history.claims:
+        if _is_of_deposed_coordinator(history, claim):
+            continue
+        for partition in claim.partitions:
+            held[claim.group, partition].append(
+                (claim.received_us, _end_of(history, claim, partition), claim.member_id)
+            )
+    for (group, partition), spans in held.items():
+        for number, (begin_us, end_us, member) in enumerate(spans):
+            for other_begin_us, other_end_us, other in spans[number + 1 :]:
+                if member != other and max(begin_us, other_begin_us) < min(end_us, other_end_us):
+                    yield (
+                        f"{partition}: {member} and {other} own it in {group} at {_time(max(begin_us, other_begin_us))}"
+                    )
+
+
+def _end_of(history: History, claim: Claim, partition: Partition) -> int:
+    """Return when the member that made a claim has given up a partition, at the latest when its session may end."""
+    ends = (
+        release.at_us
+        for release in history.releases
+        if (release.group, release.member_id) == (claim.group, claim.member_id)
+        and partition in release.partitions
+        and release.at_us >= claim.received_us
+    )
+    return min(next(ends, claim.until_us), claim.until_us)
+
+
+def _is_of_deposed_coordinator(history: History, read: CommittedRead | Claim) -> bool:
     """Return whether a broker responded that no longer led the partition of the group's offsets when it was asked.
 
     That happens while LeaderAndIsr is on its way to a broker whose session has ended. Nothing fences OffsetFetch.

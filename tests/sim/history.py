@@ -183,6 +183,32 @@ class Assignment:
     """When the member heard of it."""
 
 
+class Claim(NamedTuple):
+    """What a member of the consumer protocol has after a heartbeat, as it sees it; see `Release` for the end."""
+
+    group: str
+    member_id: str
+    member: str
+    """The instance id of a static member."""
+    epoch: int
+    partitions: tuple[Partition, ...]
+    broker: int
+    """The one that responded as the coordinator."""
+    asked_us: int
+    received_us: int
+    until_us: int
+    """The coordinator cannot have ended the session of the member before."""
+
+
+class Release(NamedTuple):
+    """A member has given up partitions, before it said so, or because it learned that it is fenced."""
+
+    group: str
+    member_id: str
+    partitions: tuple[Partition, ...]
+    at_us: int
+
+
 @dataclass(slots=True)
 class LeaderState:
     """The state node of a partition after a write."""
@@ -265,6 +291,8 @@ class History:
     lookups: list[Lookup] = field(default_factory=list)
     committed_reads: list[CommittedRead] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
     leader_states: list[LeaderState] = field(default_factory=list)
     losses: list[DataLoss] = field(default_factory=list)
     departures: list[Departure] = field(default_factory=list)

@@ -19,6 +19,7 @@ from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check, partitio
 from tests.sim.clients.admin import MIN_INSYNC_REPLICAS, SEGMENT_BYTES, Admin, Mover
 from tests.sim.clients.base import SimulatedClient
 from tests.sim.clients.consumer import IDS_VERSION, LEADER_VERSION, NAMES_VERSION, Consumer
+from tests.sim.clients.consumer_member import SESSION_MS, ConsumerMember
 from tests.sim.clients.copier import Copier
 from tests.sim.clients.extra_reader import ExtraReader
 from tests.sim.clients.member import Member
@@ -84,6 +85,18 @@ UPGRADE_US: Final = 300_000
 FEATURES: Final = 0.6
 """How many of the other runs have the features of Kafka 4."""
 ENABLE_VERSION_2: Final = "transaction.version.2.enable"
+GROUP_PROTOCOLS: Final = ("classic", "consumer")
+"""What the members of a run speak."""
+NEWER_GROUPS: Final = {
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    # The records of one change are one batch, which has to fit into a segment.
+    "offsets.topic.segment.bytes": "4096",
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+}
+"""The settings of brokers that offer the newer protocols of groups."""
 UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -168,6 +181,12 @@ class Run:
         if self.has_version_2:
             self.cluster.properties[ENABLE_VERSION_2] = "true"
             self.history.counts["runs with transactions of version 2"] += 1
+        # Members of the newer protocols need ids of topics.
+        protocols = GROUP_PROTOCOLS[:1] if self.history.leaders_write_states else GROUP_PROTOCOLS
+        self._group_protocol = Random(f"{seed}/groups").choice(protocols)
+        if self._group_protocol != "classic":
+            self.cluster.properties.update(NEWER_GROUPS)
+        self.history.counts[f"runs with members of the {self._group_protocol} protocol"] += 1
         if Random(f"{seed}/retention").random() < RETENTION:
             self.history.retained["plain"] = RETAINED_BYTES
         self.history.allows_unclean = self.cluster.properties["unclean.leader.election.enable"] == "true"
@@ -408,7 +427,8 @@ class Run:
                 moved=[*PLAIN, SOURCE, *TARGETS, OFFSETS, TRANSACTIONS],
             )
         instance_id = "static" if name == STATIC_MEMBER else None
-        return Member(name, self, "group", [*PLAIN, SOURCE], count=10, instance_id=instance_id)
+        kind = ConsumerMember if self._group_protocol == "consumer" else Member
+        return kind(name, self, "group", [*PLAIN, SOURCE], count=10, instance_id=instance_id)
 
     def _heal(self) -> bool:
         """End all faults; clients must finish, and replicas become complete."""

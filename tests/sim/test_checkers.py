@@ -13,6 +13,7 @@ from tests.sim.checkers import CHECKERS, TRANSACTIONS, check, forgiven, partitio
 from tests.sim.history import (
     Anomaly,
     Assignment,
+    Claim,
     Commit,
     CommittedRead,
     DataLoss,
@@ -26,6 +27,7 @@ from tests.sim.history import (
     Partition,
     Poll,
     PolledRecord,
+    Release,
     ReplicaLog,
     Send,
     Transaction,
@@ -53,6 +55,11 @@ def poll(consumer: str, at_us: int, position: int, *values: str, bound: int = 10
     return Poll(
         consumer, P, committed, 1, 0, position, at_us, at_us + 100, bound, bound, 0, records, position + len(values)
     )
+
+
+def claim(member: str, epoch: int, at_us: int, *partitions: Partition) -> Claim:
+    """Return what a member has, whose session lasts 6 ms."""
+    return Claim("h", member, member, epoch, partitions, 1, at_us, at_us + 100, at_us + 6000)
 
 
 def good() -> History:
@@ -84,6 +91,8 @@ def good() -> History:
     history.commits = [Commit("g", "m", 1, P, 2, 6500, 6600), Commit("g", "m", 1, P, 4, 7500, 7600)]
     history.committed_reads = [CommittedRead("g", P, 2, 1, 6700, 6800), CommittedRead("g", P, 4, 1, 7700, 7800)]
     history.assignments = [Assignment("g", "m", 1, (P,), 6000), Assignment("g", "n", 2, (P,), 7800)]
+    history.claims = [claim("k", 1, 5000, P), claim("k", 1, 6000), claim("l", 2, 6500, P)]
+    history.releases = [Release("h", "k", (P,), 5900)]
     history.created_topics = {"t": 1, "gone": 1}
     history.deleted_topics = {"gone": 9000}
     history.remains = {"t": ["/brokers/topics/t", "broker-1:/data/t-0"]}
@@ -289,6 +298,10 @@ def commit_on_one_replica(history: History) -> None:
     history.commits[0].stored_by = 1
 
 
+def partition_that_was_not_given_up(history: History) -> None:
+    history.releases.clear()
+
+
 def start_without_a_deletion(history: History) -> None:
     history.logs[0].log_start = 2
 
@@ -373,6 +386,7 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("no cycle of dependencies", cycle),
     ("one owner per partition and generation", two_owners),
     ("no commit of an earlier generation", late_commit),
+    ("a partition of a group has one owner at a time", partition_that_was_not_given_up),
     ("committed offsets survive", forgotten_commit),
     ("a lookup by time finds the first record from then on", wrong_lookup),
     ("each instance of a transactional producer has its own epoch", epoch_given_twice),

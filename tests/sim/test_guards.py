@@ -18,6 +18,7 @@ import pytest
 from broker.cluster.control_requests import ControlFence
 from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.replicated_log import ReplicatedLog
+from broker.groups.machine.consumer.stored_group import StoredGroup
 from broker.groups.machine.group import Group
 from broker.handlers.fetch import _Reader
 from broker.lost_logs import LostLogs
@@ -62,13 +63,14 @@ from tests.sim.checkers import TRANSACTIONS
 from tests.sim.clients.admin import SEGMENT_BYTES, Admin
 from tests.sim.clients.base import GROUP, Failed, Retry
 from tests.sim.clients.consumer import IDS_VERSION, SILENT, Consumer
+from tests.sim.clients.consumer_member import ConsumerMember
 from tests.sim.clients.copier import LATE_BATCH, OF_VERSION_2, Copier, Fenced
 from tests.sim.clients.member import REPLACED, Member
 from tests.sim.clients.producer import Producer
 from tests.sim.guards import ends_raise_no_epoch
 from tests.sim.history import DataLoss, Transaction
 from tests.sim.history import Partition as TopicPartition
-from tests.sim.run import BROKERS, ENABLE_VERSION_2, PLAIN, SETTINGS, SOURCE, TARGETS
+from tests.sim.run import BROKERS, ENABLE_VERSION_2, NEWER_GROUPS, PLAIN, SETTINGS, SOURCE, TARGETS
 from tests.sim.scripted import Script
 from tests.sim.wait_checks import WOKEN
 from tests.sim.zookeeper import HOST as ZOOKEEPER
@@ -860,6 +862,18 @@ def commit_of_an_earlier_generation_is_late(script: Script) -> None:
         script.let(one, "OffsetCommit", one._commit)
 
 
+def any_partition_is_free(patch: Patch) -> None:
+    patch.setattr(StoredGroup, "is_free", lambda self, topic_id, partition: True)
+
+
+def member_joins_while_another_has_everything(script: Script) -> None:
+    one, other = (ConsumerMember(name, script, "group", PLAIN, count=0) for name in ("one", "other"))
+    for member in (one, other, one, other):
+        script.let(member, "ConsumerGroupHeartbeat", member._beat)
+        script.wait(0.5)
+    assert len(one._owned) == len(other._owned) == 1
+
+
 # Writes of the controller
 
 
@@ -1439,6 +1453,13 @@ GUARDS = [
         replaced_members_are_served,
         static_member_begins_anew,
         (REPLACED,),
+    ),
+    Guard(
+        "a partition is given to a member once the one before has given it up",
+        any_partition_is_free,
+        member_joins_while_another_has_everything,
+        ("a partition of a group has one owner at a time",),
+        properties=tuple(NEWER_GROUPS.items()),
     ),
     Guard(
         "changed settings are applied",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -42,6 +42,9 @@ class Member(Consumer):
 
     Instead it begins anew at times, as a process that was restarted, and gets another member id.
     """
+
+    commit_version = 7
+    """Of OffsetCommit."""
 
     def __init__(
         self,
@@ -148,7 +151,11 @@ class Member(Consumer):
         request = OffsetFetchRequest(group_id=self._group, topics=topics, require_stable=True)
         response = await self.ask_coordinator(GROUP, self._group, request, 7)
         self.expect(response.error_code)
-        for topic in response.topics:
+        self.note_positions(response.topics, broker, asked_us)
+
+    def note_positions(self, topics: Sequence[Any], broker: int, asked_us: int) -> None:
+        """Continue from the committed offsets that `broker` has returned. Raises Retry."""
+        for topic in topics:
             for found in topic.partitions:
                 self.expect(found.error_code)
                 partition = Partition(topic.name, found.partition_index)
@@ -179,36 +186,35 @@ class Member(Consumer):
         self.expect((await self.ask_coordinator(GROUP, self._group, request, 3)).error_code)
 
     async def _commit(self) -> None:
-        if not self._owned:
-            return
+        if self._owned:
+            await self.commit_as(self._member_id, self._generation, self._owned)
+
+    async def commit_as(self, member_id: str, generation: int, partitions: Sequence[Partition]) -> None:
+        """Commit the positions of partitions in the name of a member, in a generation or a member epoch.
+
+        Raises Retry, Failed.
+        """
         topics = []
         commits = []
         self._commits += 1
         token = f"<{self.name}/{self._commits}>"
-        for partition in self._owned:
+        for partition in partitions:
             position = OffsetCommitRequestPartition(
                 partition_index=partition.index, committed_offset=self.positions[partition], committed_metadata=token
             )
             topics.append(OffsetCommitRequestTopic(name=partition.topic, partitions=[position]))
             commits.append(
-                Commit(
-                    self._group,
-                    self._member_id,
-                    self._generation,
-                    partition,
-                    self.positions[partition],
-                    self.now_us(),
-                )
+                Commit(self._group, member_id, generation, partition, self.positions[partition], self.now_us())
             )
         self.history.commits += commits
         request = OffsetCommitRequest(
             group_id=self._group,
-            generation_id_or_member_epoch=self._generation,
-            member_id=self._member_id,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
             group_instance_id=self._instance_id,
             topics=topics,
         )
-        response = await self.ask_coordinator(GROUP, self._group, request, 7)
+        response = await self.ask_coordinator(GROUP, self._group, request, self.commit_version)
         for topic in response.topics:
             for found in topic.partitions:
                 self.expect(found.error_code)
