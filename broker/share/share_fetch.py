@@ -146,10 +146,12 @@ class ShareFetchService:
             if not shared.is_current:
                 continue  # its state is read again for the next fetch
             read = await self._read(shared, bytes_left)
-            if read is None or read.is_cold or not _may_acquire(shared, terms.session):
+            if not _may_acquire(shared, terms.session) or (read is not None and read.is_cold):
                 continue
-            one = self._acquire(shared, read, terms, count_left)
-            if one is not None:
+            one = None if read is None else self._acquire(shared, read, terms, count_left)
+            if one is None:
+                self._shared.store_start(shared)
+            else:
                 found.append(one)
                 bytes_left -= len(one.records)
                 count_left -= sum(each.last_offset - each.first_offset + 1 for each in one.acquired)

@@ -218,6 +218,14 @@ class SharedPartitions:
         change = shared.deliveries.acknowledge(owner, given, self.terms(shared.key.group_id).limits)
         return resolved(None) if change is None else self._store(shared)
 
+    def store_start(self, shared: SharedPartition) -> None:
+        """Store that a group is done with offsets without records: no acknowledgement will do that.
+
+        These are markers of transactions, what was aborted, and what was deleted.
+        """
+        if shared.deliveries.start_offset > shared.stored[0] and not shared.is_writing:
+            self._store(shared)
+
     def release(self, group_id: str, keys: Iterable[ShareKey], owner: object) -> None:
         """Take from a session what it has acquired: it has ended. With the last one, the group's partitions go too."""
 
