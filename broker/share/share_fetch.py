@@ -32,7 +32,7 @@ from broker.share.machine.deliveries import Acquired, ReadBatch
 from broker.share.machine.sessions import Place, ShareSession
 from broker.share.shared_partition import SharedPartition, SharedPartitions
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, read_header
+from protocol.records.batch import MAGIC, MAGIC_POSITION, read_header
 from protocol.records.legacy import LEGACY_MAGICS, entry_size, read_message_header
 
 READ_SIZE_MAX = 1 << 20
@@ -251,20 +251,15 @@ def _batches(read: PartitionRead) -> Iterator[_Part]:
     aborted = sorted((each.first_offset, each.producer_id) for each in read.aborted_transactions or ())
     open_aborted: set[int] = set()
     data, position, covered = read.records, 0, read.wanted.fetch_offset
-    while position + HEADER_SIZE <= len(data) or position + LOG_OVERHEAD < len(data):
+    while (size := entry_size(data, position)) is not None:
         if data[position + MAGIC_POSITION] in LEGACY_MAGICS:
-            size = entry_size(data, position)
-            if size is None or position + size > len(data):
-                return
             last = read_message_header(data, position).offset
             yield _Part(ReadBatch(min(covered, last), last), position, position + size)
-        elif data[position + MAGIC_POSITION] != MAGIC or position + HEADER_SIZE > len(data):
+        elif data[position + MAGIC_POSITION] != MAGIC:
             return
         else:
             header = read_header(data, position)
-            size, last = header.size, header.last_offset
-            if position + size > len(data):
-                return
+            last = header.last_offset
             while aborted and aborted[0][0] <= last:
                 open_aborted.add(aborted.pop(0)[1])
             is_aborted = header.is_transactional and header.producer_id in open_aborted

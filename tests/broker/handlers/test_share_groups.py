@@ -246,6 +246,16 @@ async def test_a_new_session_replaces_the_one_before(shared: Shared) -> None:
     assert acquired(await shared.member("ann").fetch()) == [(0, 4, 1)]
 
 
+async def test_fetch_that_ends_within_the_first_bytes_of_a_batch_returns_the_ones_before(shared: Shared) -> None:
+    """From 13 to 16 bytes of a batch have its length, but not its magic."""
+    await shared.begin()
+    await shared.produce(10)
+    first = await shared.member("ann").fetch(max_bytes=1)
+    size = len(first.responses[0].partitions[0].records)
+    for more in range(12, 19):
+        assert acquired(await shared.member("ann").fetch(max_bytes=size + more)) == [(0, 4, 1)]
+
+
 async def test_no_more_records_are_locked_than_allowed(shared: Shared) -> None:
     await shared.begin()
     await shared.produce(150, batch_size=50)
