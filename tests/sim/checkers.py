@@ -1,11 +1,9 @@
 """Checkers: what must hold of every history.
 
 Owns the rules: those of replication, the guarantees of clients, and the anomalies that Jepsen's Kafka workload looks
-for; docs/simulation.md lists them. Each is a function from a history to its violations, in `CHECKERS` by name. Must not
-know brokers.
-
-Where a rule speaks of clean elections it does not judge partitions of which an unclean election, or the loss of
-unsynced data on all in-sync replicas, may have taken records (`forgiven`).
+for; docs/simulation.md lists them. Each is a function from a history to its violations, in `CHECKERS` by name.
+`tests.sim.group_checkers` has the rules of groups, `tests.sim.rules` what may be lost by the rules. Must not know
+brokers.
 """
 
 from __future__ import annotations
@@ -16,12 +14,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
-from protocol.java_hash import absolute, string_hash
+from tests.sim import group_checkers  # noqa: F401 - adds its rules to the table
 from tests.sim.history import (
-    Claim,
-    CommittedRead,
     DataLoss,
     Deletion,
     Departure,
@@ -33,32 +28,21 @@ from tests.sim.history import (
     ReplicaLog,
     Send,
 )
+from tests.sim.rules import (
+    CHECKERS,
+    TRANSACTIONS,
+    Violation,
+    forgiven,
+    forgiven_since,
+    has_lost_any,
+    is_of_deposed_coordinator,
+    is_unclean,
+    rule,
+    time_of,
+)
 
-OFFSETS = Partition("__consumer_offsets", 0)
-"""The first partition of groups."""
 _DIRECTORY = re.compile(r"broker-(\d+):.*-(\d+)")
 """Where a replica is, as `History.remains` says."""
-TRANSACTIONS = Partition("__transaction_state", 0)
-"""The first partition of transactions."""
-
-
-class Violation(NamedTuple):
-    """A broken rule, with what shows it."""
-
-    rule: str
-    text: str
-
-
-Checker = Callable[[History], Iterator[str]]
-CHECKERS: dict[str, Checker] = {}
-
-
-def _rule(name: str) -> Callable[[Checker], Checker]:
-    def register(checker: Checker) -> Checker:
-        CHECKERS[name] = checker
-        return checker
-
-    return register
 
 
 def check(history: History) -> list[Violation]:
@@ -70,60 +54,6 @@ def check(history: History) -> list[Violation]:
         if text is not None:
             found.append(Violation(name, text))
     return found
-
-
-def forgiven(history: History) -> set[Partition]:
-    """Return the partitions that may have lost acknowledged records by the rules; see `forgiven_since`."""
-    return set(forgiven_since(history))
-
-
-def forgiven_since(history: History) -> dict[Partition, int]:
-    """Return when each partition that may have lost acknowledged records by the rules may have lost the first.
-
-    That is so after an unclean election, and if every in-sync replica has lost what its disk had not synced: a broker
-    counts as such from its loss until it leaves the ISR, or, if the ISR has no other member, for ever. And it is so if
-    one in-sync replica has lost data and all of them have been gone since the state was written, because no controller
-    ran: then no record shows which of them had lost its data, and any of them may lead.
-    """
-    lossy: dict[Partition, set[int]] = defaultdict(set)
-    gone: dict[Partition, set[int]] = defaultdict(set)
-    latest: dict[Partition, LeaderState] = {}
-    lost: dict[Partition, int] = {}
-    events: list[tuple[int, LeaderState | DataLoss | Departure]] = []
-    events += [(event.at_us, event) for event in (*history.leader_states, *history.losses, *history.departures)]
-    for at_us, event in sorted(events, key=lambda pair: pair[0]):
-        if isinstance(event, DataLoss):
-            for partition, state in latest.items():
-                if event.broker in state.isr:
-                    lossy[partition].add(event.broker)
-                    if lossy[partition] >= set(state.isr) or gone[partition] >= set(state.isr):
-                        lost.setdefault(partition, at_us)
-            continue
-        if isinstance(event, Departure):
-            for partition, state in latest.items():
-                gone[partition].add(event.broker)
-                if lossy[partition] and gone[partition] >= set(state.isr):
-                    lost.setdefault(partition, at_us)
-            continue
-        gone[event.partition].clear()
-        before = latest.get(event.partition)
-        if before is not None and _is_unclean(before, event):
-            lost.setdefault(event.partition, at_us)
-        latest[event.partition] = event
-        lossy[event.partition] &= set(event.isr)
-        if lossy[event.partition] and lossy[event.partition] >= set(event.isr):
-            lost.setdefault(event.partition, at_us)
-    return lost
-
-
-def partition_of(history: History, topic: str, key: str) -> Partition:
-    """Return the partition of an internal topic that stores a group or a transactional id."""
-    count = max(history.partition_counts.get(topic, {1}))
-    return Partition(topic, absolute(string_hash(key)) % count)
-
-
-def _is_unclean(before: LeaderState, after: LeaderState) -> bool:
-    return after.leader >= 0 and after.leader_epoch > before.leader_epoch and after.leader not in before.isr
 
 
 def _judged_logs(history: History, *, clean: bool = True) -> Iterator[tuple[Partition, list[ReplicaLog]]]:
@@ -139,7 +69,7 @@ def _judged_logs(history: History, *, clean: bool = True) -> Iterator[tuple[Part
 # Metadata
 
 
-@_rule("I1 one leader per epoch")
+@rule("I1 one leader per epoch")
 def one_leader_per_epoch(history: History) -> Iterator[str]:
     leaders: dict[tuple[Partition, int], int] = {}
     latest: dict[Partition, LeaderState] = {}
@@ -158,7 +88,7 @@ def one_leader_per_epoch(history: History) -> Iterator[str]:
                 yield f"{state.partition}: both {leader} and {state.leader} lead epoch {state.leader_epoch}"
 
 
-@_rule("only the latest controller writes states")
+@rule("only the latest controller writes states")
 def latest_controller_writes(history: History) -> Iterator[str]:
     """After a controller has written the state of any partition, no earlier one writes any.
 
@@ -175,7 +105,7 @@ def latest_controller_writes(history: History) -> Iterator[str]:
             highest = state
         elif state.controller_epoch < highest.controller_epoch:
             yield (
-                f"{state.partition}: the controller of epoch {state.controller_epoch} wrote at {_time(state.at_us)}, "
+                f"{state.partition}: the controller of epoch {state.controller_epoch} wrote at {time_of(state.at_us)}, "
                 f"after that of epoch {highest.controller_epoch} wrote {highest.partition}"
             )
 
@@ -188,7 +118,7 @@ def _is_by_leader(before: LeaderState, after: LeaderState) -> bool:
     )
 
 
-@_rule("I1 consumers see one leader per epoch")
+@rule("I1 consumers see one leader per epoch")
 def consumers_see_one_leader(history: History) -> Iterator[str]:
     """A broker that responds in an epoch leads in it, or is a replica of it if the consumer may read followers."""
     states = {(state.partition, state.leader_epoch): state for state in history.leader_states if state.leader >= 0}
@@ -205,7 +135,7 @@ def consumers_see_one_leader(history: History) -> Iterator[str]:
             )
 
 
-@_rule("I8 ISR is never empty and holds the leader")
+@rule("I8 ISR is never empty and holds the leader")
 def isr_holds_the_leader(history: History) -> Iterator[str]:
     for state in history.leader_states:
         if not state.isr:
@@ -218,17 +148,17 @@ def isr_holds_the_leader(history: History) -> Iterator[str]:
             yield f"{state.partition}: ISR {state.isr} names others than the replicas {state.replicas}"
 
 
-@_rule("I13 no unclean election unless allowed")
+@rule("I13 no unclean election unless allowed")
 def no_unclean_election(history: History) -> Iterator[str]:
     latest: dict[Partition, LeaderState] = {}
     for state in history.leader_states:
         before = latest.get(state.partition)
         latest[state.partition] = state
-        if before is not None and _is_unclean(before, state) and not history.allows_unclean:
+        if before is not None and is_unclean(before, state) and not history.allows_unclean:
             yield f"{state.partition}: {state.leader} was elected out of the ISR {before.isr}"
 
 
-@_rule("a created topic has all its partitions")
+@rule("a created topic has all its partitions")
 def created_topics_exist(history: History) -> Iterator[str]:
     for topic, partitions in sorted(history.created_topics.items()):
         for index in range(partitions):
@@ -236,7 +166,7 @@ def created_topics_exist(history: History) -> Iterator[str]:
                 yield f"{topic} was created with {partitions} partitions, but partition {index} never had a state"
 
 
-@_rule("a deleted topic leaves nothing")
+@rule("a deleted topic leaves nothing")
 def deleted_topics_are_gone(history: History) -> Iterator[str]:
     """A replica may be back if its machine lost power after the deletion: deleting waits for no disk, as in Kafka.
 
@@ -266,7 +196,7 @@ def _was_dropped(history: History, topic: str, place: str) -> bool:
 # Logs
 
 
-@_rule("I2 log matching")
+@rule("I2 log matching")
 def log_matching(history: History) -> Iterator[str]:
     """Where two logs have the same epoch at an offset they agree from there down."""
     by_partition = defaultdict(list)
@@ -300,7 +230,7 @@ def _text(record: LogRecord) -> str:
     return f"{record.value!r} of epoch {record.epoch}"
 
 
-@_rule("I3 in-sync replicas are equal below the high watermark")
+@rule("I3 in-sync replicas are equal below the high watermark")
 def in_sync_replicas_are_equal(history: History) -> Iterator[str]:
     for partition, logs in _judged_logs(history, clean=False):
         high_watermark = max((log.high_watermark for log in logs), default=0)
@@ -315,7 +245,7 @@ def in_sync_replicas_are_equal(history: History) -> Iterator[str]:
                 )
 
 
-@_rule("I4 no acknowledged record is lost")
+@rule("I4 no acknowledged record is lost")
 def no_acked_record_is_lost(history: History) -> Iterator[str]:
     acked = defaultdict(list)
     for send, offset, value in history.acked():
@@ -328,12 +258,12 @@ def no_acked_record_is_lost(history: History) -> Iterator[str]:
                 if offset >= log.log_start and stored.get(offset) != value:
                     yield (
                         f"{partition}: {value!r} was acknowledged to {send.producer} at offset {offset} by broker "
-                        f"{send.broker} at {_time(send.acked_us)}, but replica {log.broker} has there "
+                        f"{send.broker} at {time_of(send.acked_us)}, but replica {log.broker} has there "
                         f"{stored.get(offset)!r}"
                     )
 
 
-@_rule("I5 no visible record is lost")
+@rule("I5 no visible record is lost")
 def no_visible_record_is_lost(history: History) -> Iterator[str]:
     polls = defaultdict(list)
     for poll in history.polls:
@@ -346,12 +276,12 @@ def no_visible_record_is_lost(history: History) -> Iterator[str]:
                     if record.offset >= log.log_start and stored.get(record.offset) != record.value:
                         yield (
                             f"{partition}: {poll.consumer} read {record.value!r} at offset {record.offset} from broker "
-                            f"{poll.broker} at {_time(poll.received_us)}, but replica {log.broker} has there "
+                            f"{poll.broker} at {time_of(poll.received_us)}, but replica {log.broker} has there "
                             f"{stored.get(record.offset)!r}"
                         )
 
 
-@_rule("I6 order and uniqueness per producer")
+@rule("I6 order and uniqueness per producer")
 def order_per_producer(history: History) -> Iterator[str]:
     """Acknowledged records keep the order of sending; idempotent ones are there once, in order and without gaps."""
     excused = forgiven(history)
@@ -399,7 +329,7 @@ def _sends_per_producer(history: History, *, idempotent: bool = False) -> dict[t
     return found
 
 
-@_rule("I10 offsets are dense and assigned once per epoch")
+@rule("I10 offsets are dense and assigned once per epoch")
 def offsets_are_dense(history: History) -> Iterator[str]:
     assigned: dict[tuple[Partition, int, int], str] = {}
     excused = forgiven(history)
@@ -421,7 +351,7 @@ def offsets_are_dense(history: History) -> Iterator[str]:
             yield from assign(poll.partition, polled.offset, polled.epoch, polled.value)
 
 
-@_rule("I11 acknowledged means stored by min.insync.replicas")
+@rule("I11 acknowledged means stored by min.insync.replicas")
 def acked_means_stored(history: History) -> Iterator[str]:
     excused = forgiven(history)
     for send in history.sends:
@@ -434,12 +364,12 @@ def acked_means_stored(history: History) -> Iterator[str]:
         lost = {loss.broker for loss in history.losses if send.sent_us <= loss.at_us <= (send.acked_us or 0)}
         if send.stored_by + len(lost) < history.min_isr:
             yield (
-                f"{send.partition}: {send.values} was acknowledged at {_time(send.acked_us)} by broker "
+                f"{send.partition}: {send.values} was acknowledged at {time_of(send.acked_us)} by broker "
                 f"{send.broker} with {send.stored_by} replicas, of {history.min_isr} required"
             )
 
 
-@_rule("visible means stored by min.insync.replicas")
+@rule("visible means stored by min.insync.replicas")
 def visible_means_stored(history: History) -> Iterator[str]:
     """A record below the high watermark is on `min.insync.replicas` replicas, whatever its producer asked for."""
     excused = forgiven(history) | {
@@ -454,11 +384,11 @@ def visible_means_stored(history: History) -> Iterator[str]:
         if poll.stored_by + len(lost) < history.min_isr:
             yield (
                 f"{poll.partition}: {poll.consumer} read offset {poll.records[-1].offset} from broker {poll.broker} at "
-                f"{_time(poll.received_us)} with {poll.stored_by} replicas, of {history.min_isr} required"
+                f"{time_of(poll.received_us)} with {poll.stored_by} replicas, of {history.min_isr} required"
             )
 
 
-@_rule("I9 a deposed leader acknowledges nothing")
+@rule("I9 a deposed leader acknowledges nothing")
 def deposed_leader_acknowledges_nothing(history: History) -> Iterator[str]:
     states = defaultdict(list)
     for state in history.leader_states:
@@ -477,7 +407,7 @@ def deposed_leader_acknowledges_nothing(history: History) -> Iterator[str]:
         if while_waiting and is_deposed and not _is_older(history, send, while_waiting[0].leader_epoch):
             yield (
                 f"{send.partition}: broker {send.broker} acknowledged {send.values}, sent at "
-                f"{_time(send.last_sent_us)}, "
+                f"{time_of(send.last_sent_us)}, "
                 f"although {while_waiting[-1].leader} led since epoch {while_waiting[0].leader_epoch}"
             )
 
@@ -503,7 +433,7 @@ def _begins_behind(log: ReplicaLog, offset: int | None) -> bool:
     return offset is not None and offset < log.log_start
 
 
-@_rule("I12 replicas are complete after healing")
+@rule("I12 replicas are complete after healing")
 def replicas_are_complete(history: History) -> Iterator[str]:
     """After healing ISR and assignment are equal, and the high watermark is the end of the log."""
     for partition in sorted({state.partition for state in history.leader_states}):
@@ -525,7 +455,7 @@ def replicas_are_complete(history: History) -> Iterator[str]:
 # Consumers
 
 
-@_rule("I7 the high watermark is monotonic and bounds reads")
+@rule("I7 the high watermark is monotonic and bounds reads")
 def high_watermark_is_monotonic(history: History) -> Iterator[str]:
     for poll in history.polls:
         bound = poll.last_stable_offset if poll.is_committed else poll.high_watermark
@@ -536,12 +466,12 @@ def high_watermark_is_monotonic(history: History) -> Iterator[str]:
     yield from _fallen(history, "high watermark", lambda poll: poll.high_watermark)
 
 
-@_rule("I14 the log start never falls")
+@rule("I14 the log start never falls")
 def log_start_never_falls(history: History) -> Iterator[str]:
     yield from _fallen(history, "log start", lambda poll: poll.log_start)
 
 
-@_rule("a log begins where its records were deleted")
+@rule("a log begins where its records were deleted")
 def logs_begin_at_deletions(history: History) -> Iterator[str]:
     for poll in history.polls:
         if not history.may_begin_at(poll.partition, poll.log_start, poll.received_us):
@@ -551,7 +481,7 @@ def logs_begin_at_deletions(history: History) -> Iterator[str]:
             yield f"{log.partition}: replica {log.broker} begins at {log.log_start} without a deletion"
 
 
-@_rule("retention keeps what it has to")
+@rule("retention keeps what it has to")
 def retention_keeps_enough(history: History) -> Iterator[str]:
     """Retention deletes a segment only if `retention.bytes` remain. Only the end of a log may be lost later."""
     for partition, logs in _judged_logs(history):
@@ -561,7 +491,7 @@ def retention_keeps_enough(history: History) -> Iterator[str]:
             yield f"{partition}: of {kept} bytes {[(log.broker, log.log_start, log.size) for log in logs]} are left"
 
 
-@_rule("replicas begin where their leader begins")
+@rule("replicas begin where their leader begins")
 def followers_follow_the_log_start(history: History) -> Iterator[str]:
     for partition, logs in _judged_logs(history, clean=False):
         state = history.final_state(partition)
@@ -572,7 +502,7 @@ def followers_follow_the_log_start(history: History) -> Iterator[str]:
                 yield f"{partition}: replica {broker} begins at {start}, its leader at {leaders}"
 
 
-@_rule("deleted records stay deleted")
+@rule("deleted records stay deleted")
 def deleted_records_stay_deleted(history: History) -> Iterator[str]:
     """After the acknowledgement no leader serves what is below the log start, until the start may fall by the rules.
 
@@ -594,14 +524,14 @@ def deleted_records_stay_deleted(history: History) -> Iterator[str]:
                 continue
             if leaders.get((partition, poll.epoch)) == poll.broker or _has_learned(history, poll):
                 yield (
-                    f"{partition}: the records below {bound} were deleted at {_time(deletion.acked_us)}, but at "
-                    f"{_time(poll.received_us)} broker {poll.broker} served {first}, its log start being "
+                    f"{partition}: the records below {bound} were deleted at {time_of(deletion.acked_us)}, but at "
+                    f"{time_of(poll.received_us)} broker {poll.broker} served {first}, its log start being "
                     f"{poll.log_start}"
                 )
         for log in logs_of.get(partition, ()):
             if log.log_start < bound and until_us == math.inf:
                 yield (
-                    f"{partition}: the records below {bound} were deleted at {_time(deletion.acked_us)}, but "
+                    f"{partition}: the records below {bound} were deleted at {time_of(deletion.acked_us)}, but "
                     f"replica {log.broker} begins at {log.log_start}"
                 )
 
@@ -692,11 +622,11 @@ def _fallen(history: History, name: str, bound: Callable[[Poll], int]) -> Iterat
             if earlier and bound(poll) < highest[earlier - 1]:
                 yield (
                     f"{partition}: broker {broker} in epoch {epoch} reported {name} {highest[earlier - 1]}, later "
-                    f"{bound(poll)} to {poll.consumer} at {_time(poll.received_us)}"
+                    f"{bound(poll)} to {poll.consumer} at {time_of(poll.received_us)}"
                 )
 
 
-@_rule("one value per offset")
+@rule("one value per offset")
 def one_value_per_offset(history: History) -> Iterator[str]:
     seen: dict[tuple[Partition, int], tuple[str, str]] = {}
     excused = forgiven(history)
@@ -714,7 +644,7 @@ def one_value_per_offset(history: History) -> Iterator[str]:
                 yield f"{poll.partition}: offset {record.offset} has {first!r} ({who}) and {record.value!r}"
 
 
-@_rule("a record is in one partition")
+@rule("a record is in one partition")
 def one_partition_per_record(history: History) -> Iterator[str]:
     """In particular, no record of an earlier topic is in the next one of the same name."""
     found: dict[str, Partition] = {}
@@ -726,7 +656,7 @@ def one_partition_per_record(history: History) -> Iterator[str]:
             yield f"{value!r} is both in {first} and in {partition}"
 
 
-@_rule("every poll continues where the last one ended")
+@rule("every poll continues where the last one ended")
 def no_skip_or_inversion(history: History) -> Iterator[str]:
     """A consumer reads ascending offsets, and misses only control records, and aborted ones if it reads committed."""
     logs = {partition: logs[0] for partition, logs in _judged_logs(history) if logs}
@@ -750,7 +680,7 @@ def no_skip_or_inversion(history: History) -> Iterator[str]:
             if not (poll.is_committed and record.is_transactional and record.value in aborted):
                 yield (
                     f"{poll.partition}: {poll.consumer} skipped {record.value!r} at offset {record.offset} "
-                    f"when it polled {poll.position} from broker {poll.broker} at {_time(poll.received_us)}"
+                    f"when it polled {poll.position} from broker {poll.broker} at {time_of(poll.received_us)}"
                 )
 
 
@@ -770,7 +700,7 @@ def _aborted_values(history: History) -> set[str]:
     }
 
 
-@_rule("every acknowledged record below the last read one was read")
+@rule("every acknowledged record below the last read one was read")
 def no_lost_write(history: History) -> Iterator[str]:
     """Jepsen's lost write: for each consumer that reads everything from the start."""
     excused = forgiven(history)
@@ -795,7 +725,7 @@ def no_lost_write(history: History) -> Iterator[str]:
                 yield f"{send.partition}: {consumer} read up to {highest} without {value!r} at {offset}"
 
 
-@_rule("a lookup by time finds the first record from then on")
+@rule("a lookup by time finds the first record from then on")
 def lookups_find_the_first(history: History) -> Iterator[str]:
     logs = {partition: logs[0] for partition, logs in _judged_logs(history) if logs}
     acked_us = {
@@ -834,7 +764,7 @@ def _polls_before_losses(history: History) -> Iterator[Poll]:
             yield poll
 
 
-@_rule("no aborted read")
+@rule("no aborted read")
 def no_aborted_read(history: History) -> Iterator[str]:
     transactions = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
     for poll in _polls_before_losses(history):
@@ -844,7 +774,7 @@ def no_aborted_read(history: History) -> Iterator[str]:
                 yield f"{poll.partition}: {poll.consumer} read {record.value!r} of the aborted transaction {name}"
 
 
-@_rule("no read before the commit")
+@rule("no read before the commit")
 def no_pre_commit_read(history: History) -> Iterator[str]:
     transactions = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
     for poll in _polls_before_losses(history):
@@ -857,9 +787,9 @@ def no_pre_commit_read(history: History) -> Iterator[str]:
                 yield f"{poll.partition}: {poll.consumer} read {record.value!r} before {name} was to commit"
 
 
-@_rule("each instance of a transactional producer has its own epoch")
+@rule("each instance of a transactional producer has its own epoch")
 def epochs_are_given_once(history: History) -> Iterator[str]:
-    if _has_lost_any(history, TRANSACTIONS.topic):
+    if has_lost_any(history, TRANSACTIONS.topic):
         return
     for number, later in enumerate(history.initializations):
         for earlier in history.initializations[:number]:
@@ -869,10 +799,10 @@ def epochs_are_given_once(history: History) -> Iterator[str]:
                 yield f"{later.transactional_id} was given epoch {later.epoch} after epoch {earlier.epoch}"
 
 
-@_rule("a fenced instance of a transactional producer is acknowledged nothing")
+@rule("a fenced instance of a transactional producer is acknowledged nothing")
 def fenced_instances_are_refused(history: History) -> Iterator[str]:
     """Once a producer has heard of its epoch, what an earlier epoch of the same id asks for later is refused."""
-    if _has_lost_any(history, TRANSACTIONS.topic):
+    if has_lost_any(history, TRANSACTIONS.topic):
         return
     excused = forgiven(history)
     asked = [
@@ -889,14 +819,14 @@ def fenced_instances_are_refused(history: History) -> Iterator[str]:
         for later in history.initializations:
             if later.producer_id == producer_id and later.epoch > epoch and later.received_us < asked_us:
                 yield (
-                    f"{what}, asked for in epoch {epoch} at {_time(asked_us)}, was acknowledged, although "
-                    f"{later.transactional_id} had epoch {later.epoch} since {_time(later.received_us)}"
+                    f"{what}, asked for in epoch {epoch} at {time_of(asked_us)}, was acknowledged, although "
+                    f"{later.transactional_id} had epoch {later.epoch} since {time_of(later.received_us)}"
                 )
 
 
-@_rule("a decision about a transaction is stored by min.insync.replicas")
+@rule("a decision about a transaction is stored by min.insync.replicas")
 def decisions_are_stored(history: History) -> Iterator[str]:
-    if _has_lost_any(history, TRANSACTIONS.topic):
+    if has_lost_any(history, TRANSACTIONS.topic):
         return
     for transaction in history.transactions.values():
         ended_us = transaction.ended_us
@@ -906,14 +836,14 @@ def decisions_are_stored(history: History) -> Iterator[str]:
                 yield f"the end of {transaction.name} was acknowledged with {transaction.decided_by} replicas"
 
 
-@_rule("transactions are atomic")
+@rule("transactions are atomic")
 def transactions_are_atomic(history: History) -> Iterator[str]:
     """All records of a transaction end with the same marker, and it is the one that the producer received.
 
     If the state of transactions is lost, nothing ends those in progress, and a later state may end them otherwise.
     """
     excused = forgiven(history)
-    if _has_lost_any(history, TRANSACTIONS.topic):
+    if has_lost_any(history, TRANSACTIONS.topic):
         return
     owner = {value: send.transaction for send in history.sends if send.transaction for value in send.values}
     ends: dict[str, dict[str, str]] = defaultdict(dict)
@@ -950,7 +880,7 @@ def _markers(log: ReplicaLog) -> tuple[list[tuple[str, str]], list[str]]:
     return closed, [value for values in opened.values() for value in values]
 
 
-@_rule("a copied record is committed once")
+@rule("a copied record is committed once")
 def copied_once(history: History) -> Iterator[str]:
     """A transaction that copies commits its position with its output, so each input has one committed output.
 
@@ -961,7 +891,7 @@ def copied_once(history: History) -> Iterator[str]:
         return
     misled_us: dict[str, int] = {}
     for read in history.committed_reads:
-        if _is_of_deposed_coordinator(history, read):
+        if is_of_deposed_coordinator(history, read):
             misled_us.setdefault(read.group, read.received_us)
     copies: dict[str, str] = {}
     for name, transaction in sorted(history.transactions.items()):
@@ -974,7 +904,7 @@ def copied_once(history: History) -> Iterator[str]:
                 copies[value] = name
 
 
-@_rule("no cycle of dependencies")
+@rule("no cycle of dependencies")
 def no_cycle(history: History) -> Iterator[str]:
     """G1c: no cycle of 'read what the other wrote' and 'wrote after the other had ended'.
 
@@ -1036,137 +966,3 @@ def _cycle(after: dict[str, set[str]]) -> list[str] | None:
                 path.append(step)
                 on_path.add(step)
     return None
-
-
-# Groups
-
-
-@_rule("one owner per partition and generation")
-def one_owner(history: History) -> Iterator[str]:
-    if _has_lost_any(history, OFFSETS.topic):
-        return  # generations begin anew
-    owners: dict[tuple[str, int, Partition], str] = {}
-    for assignment in history.assignments:
-        for partition in assignment.partitions:
-            owner = owners.setdefault((assignment.group, assignment.generation, partition), assignment.member)
-            if owner != assignment.member:
-                yield (
-                    f"{partition}: {owner} and {assignment.member} own it in generation {assignment.generation} of "
-                    f"{assignment.group}"
-                )
-
-
-@_rule("a partition of a group has one owner at a time")
-def one_owner_at_a_time(history: History) -> Iterator[str]:
-    """The coordinator gives a partition to a member of the consumer protocol once nobody else can have it.
-
-    A member may act as an owner from the response that gives it a partition until it gives it up, or until its session
-    may have ended without its knowledge: one session after it sent its last successful heartbeat.
-    """
-    if _has_lost_any(history, OFFSETS.topic):
-        return
-    held: dict[tuple[str, Partition], list[tuple[int, int, str]]] = defaultdict(list)
-    for claim in history.claims:
-        if _is_of_deposed_coordinator(history, claim):
-            continue
-        for partition in claim.partitions:
-            held[claim.group, partition].append(
-                (claim.received_us, _end_of(history, claim, partition), claim.member_id)
-            )
-    for (group, partition), spans in held.items():
-        for number, (begin_us, end_us, member) in enumerate(spans):
-            for other_begin_us, other_end_us, other in spans[number + 1 :]:
-                if member != other and max(begin_us, other_begin_us) < min(end_us, other_end_us):
-                    yield (
-                        f"{partition}: {member} and {other} own it in {group} at {_time(max(begin_us, other_begin_us))}"
-                    )
-
-
-def _end_of(history: History, claim: Claim, partition: Partition) -> int:
-    """Return when the member that made a claim has given up a partition, at the latest when its session may end."""
-    ends = (
-        release.at_us
-        for release in history.releases
-        if (release.group, release.member_id) == (claim.group, claim.member_id)
-        and partition in release.partitions
-        and release.at_us >= claim.received_us
-    )
-    return min(next(ends, claim.until_us), claim.until_us)
-
-
-def _is_of_deposed_coordinator(history: History, read: CommittedRead | Claim) -> bool:
-    """Return whether a broker responded that no longer led the partition of the group's offsets when it was asked.
-
-    That happens while LeaderAndIsr is on its way to a broker whose session has ended. Nothing fences OffsetFetch.
-    """
-    leader = read.broker
-    partition = partition_of(history, OFFSETS.topic, read.group)
-    for state in history.leader_states:
-        if state.partition == partition and state.at_us <= read.asked_us:
-            leader = state.leader
-    return leader != read.broker
-
-
-@_rule("committed offsets survive")
-def committed_offsets_survive(history: History) -> Iterator[str]:
-    """A read sees the last commit acknowledged before it was asked, or one that may have followed."""
-    if _has_lost_any(history, OFFSETS.topic):
-        return
-    commits = defaultdict(list)
-    for commit in history.commits:
-        commits[commit.group, commit.partition].append(commit)
-    for read in history.committed_reads:
-        relevant = commits[read.group, read.partition]
-        acked = [one for one in relevant if one.acked_us is not None and one.acked_us < read.asked_us]
-        if not acked or _is_of_deposed_coordinator(history, read):
-            continue
-        last_asked_us = max(one.asked_us for one in acked)
-        possible = {
-            one.offset
-            for one in relevant
-            if one.asked_us <= read.received_us and (one.acked_us is None or one.acked_us >= last_asked_us)
-        }
-        if read.offset not in possible:
-            yield (
-                f"{read.partition}: {read.group} had committed {sorted(possible)}, but at {_time(read.received_us)} "
-                f"{read.offset} was read"
-            )
-
-
-@_rule("an acknowledged commit is stored by min.insync.replicas")
-def commits_are_stored(history: History) -> Iterator[str]:
-    if _has_lost_any(history, OFFSETS.topic):
-        return
-    for commit in history.commits:
-        if commit.acked_us is not None and commit.stored_by is not None:
-            lost = {loss.broker for loss in history.losses if commit.asked_us <= loss.at_us <= commit.acked_us}
-            if commit.stored_by + len(lost) < history.min_isr:
-                yield (
-                    f"{commit.partition}: {commit.member} committed {commit.offset} at {_time(commit.acked_us)} with "
-                    f"{commit.stored_by} replicas"
-                )
-
-
-@_rule("no commit of an earlier generation")
-def no_commit_of_an_earlier_generation(history: History) -> Iterator[str]:
-    """What a member commits in a generation is refused once another one has begun: a member was assigned partitions."""
-    if _has_lost_any(history, OFFSETS.topic):
-        return
-    for commit in history.commits:
-        if commit.generation < 0 or commit.acked_us is None:
-            continue
-        for later in history.assignments:
-            if later.group == commit.group and later.generation > commit.generation and later.at_us < commit.asked_us:
-                yield (
-                    f"{commit.partition}: {commit.member} committed {commit.offset} at {_time(commit.asked_us)} in "
-                    f"generation {commit.generation}, after generation {later.generation} had begun"
-                )
-
-
-def _has_lost_any(history: History, topic: str) -> bool:
-    """Return whether any partition of an internal topic may have lost records by the rules."""
-    return any(partition.topic == topic for partition in forgiven(history))
-
-
-def _time(at_us: int | None) -> str:
-    return "never" if at_us is None else f"{at_us / 1_000_000:.6f} s"

@@ -209,6 +209,52 @@ class Release(NamedTuple):
     at_us: int
 
 
+GAP, ACCEPT, RELEASE, REJECT = range(4)
+"""What a member of a share group says of a record."""
+
+
+@dataclass(slots=True)
+class ShareSession:
+    """A share session of a member with the leaders on one broker."""
+
+    group: str
+    member_id: str
+    broker: int
+    confirmed_us: int = 0
+    """When the last response came that showed that the session was open."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A record that a member of a share group has acquired."""
+
+    session: ShareSession
+    partition: Partition
+    offset: int
+    value: str | None
+    """None if there is no such record."""
+    count: int
+    """How often it has been delivered, according to the leader."""
+    asked_us: int
+    received_us: int
+    said: int | None = None
+    """What the member says of it; None: nothing."""
+    said_us: int | None = None
+    """When it sent that; None: never."""
+    confirmed_us: int | None = None
+    """When the response came that it is stored."""
+    refusal: str = ""
+    """The error in place of that."""
+
+
+class LostShareFetch(NamedTuple):
+    """A fetch without a response. It may have acquired records."""
+
+    group: str
+    partitions: tuple[Partition, ...]
+    asked_us: int
+
+
 @dataclass(slots=True)
 class LeaderState:
     """The state node of a partition after a write."""
@@ -293,6 +339,14 @@ class History:
     assignments: list[Assignment] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    lost_share_fetches: list[LostShareFetch] = field(default_factory=list)
+    delivery_count_max: int = 5
+    """`group.share.delivery.count.limit`."""
+    lock_us: int = 0
+    """`group.share.record.lock.duration.ms`."""
+    share_groups: dict[str, list[Partition]] = field(default_factory=dict)
+    """What each share group reads from the start on, up to the end."""
     leader_states: list[LeaderState] = field(default_factory=list)
     losses: list[DataLoss] = field(default_factory=list)
     departures: list[Departure] = field(default_factory=list)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from controller.active.sender import state_log
 from protocol.errors import ErrorCode
-from tests.sim.checkers import OFFSETS, TRANSACTIONS, Violation, check, partition_of
+from tests.sim.checkers import check
 from tests.sim.clients.admin import MIN_INSYNC_REPLICAS, SEGMENT_BYTES, Admin, Mover
 from tests.sim.clients.base import SimulatedClient
 from tests.sim.clients.consumer import IDS_VERSION, LEADER_VERSION, NAMES_VERSION, Consumer
@@ -25,6 +25,7 @@ from tests.sim.clients.extra_reader import ExtraReader
 from tests.sim.clients.member import Member
 from tests.sim.clients.pipelined import PipelinedProducer
 from tests.sim.clients.producer import Producer
+from tests.sim.clients.share_member import ShareMember
 from tests.sim.cluster import FOLDER, FOLDERS, WITHOUT_IDS, Cluster, Machine
 from tests.sim.coordination import SimulatedCoordination
 from tests.sim.faults import SECOND_US, Fault, Injector, draw_schedule
@@ -44,6 +45,7 @@ from tests.sim.invariant_checks import InvariantChecks
 from tests.sim.network import SimulatedHost
 from tests.sim.plain_log import KEPT
 from tests.sim.replica_checks import ReplicaChecks, stored_batches
+from tests.sim.rules import OFFSETS, SHARE_STATES, TRANSACTIONS, Violation, partition_of
 from tests.sim.trace import formatted
 from tests.sim.wait_checks import WaitChecks
 from tests.sim.world import ProcessLoop, World
@@ -53,6 +55,9 @@ COPIER: Final = "copier"
 SECOND_COPIER: Final = "copier-2"
 """Another instance with the same transactional id."""
 STATIC_MEMBER: Final = "member-2"
+SHARE_GROUP: Final = "share-group"
+LOCK_MS: Final = 3000
+"""How long a record is locked for a member of a share group."""
 CLIENTS: Final = (
     "plain",
     "leader-only",
@@ -85,18 +90,26 @@ UPGRADE_US: Final = 300_000
 FEATURES: Final = 0.6
 """How many of the other runs have the features of Kafka 4."""
 ENABLE_VERSION_2: Final = "transaction.version.2.enable"
-GROUP_PROTOCOLS: Final = ("classic", "consumer")
+GROUP_PROTOCOLS: Final = ("classic", "consumer", "share")
 """What the members of a run speak."""
 NEWER_GROUPS: Final = {
-    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.coordinator.rebalance.protocols": "classic,consumer,share",
     # The records of one change are one batch, which has to fit into a segment.
     "offsets.topic.segment.bytes": "4096",
-    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
-    "group.consumer.session.timeout.ms": str(SESSION_MS),
-    "group.consumer.min.heartbeat.interval.ms": "1000",
-    "group.consumer.heartbeat.interval.ms": "1000",
+    "share.coordinator.state.topic.segment.bytes": "4096",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": str(LOCK_MS),
+    **{
+        f"group.{protocol}.{limit}{name}": value
+        for protocol in ("consumer", "share")
+        for limit in ("min.", "")
+        for name, value in (("session.timeout.ms", str(SESSION_MS)), ("heartbeat.interval.ms", "1000"))
+    },
 }
 """The settings of brokers that offer the newer protocols of groups."""
+DELIVERY_COUNTS: Final = (2, 3, 5)
+"""Values of `group.share.delivery.count.limit`."""
 UNCLEAN: Final = 0.1
 """How many of the runs allow unclean elections."""
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -185,7 +198,7 @@ class Run:
         protocols = GROUP_PROTOCOLS[:1] if self.history.leaders_write_states else GROUP_PROTOCOLS
         self._group_protocol = Random(f"{seed}/groups").choice(protocols)
         if self._group_protocol != "classic":
-            self.cluster.properties.update(NEWER_GROUPS)
+            self._offer_newer_groups(Random(f"{seed}/share"), min_isr)
         self.history.counts[f"runs with members of the {self._group_protocol} protocol"] += 1
         if Random(f"{seed}/retention").random() < RETENTION:
             self.history.retained["plain"] = RETAINED_BYTES
@@ -203,6 +216,19 @@ class Run:
         self._clients: list[SimulatedClient] = []
         for machine in self.cluster.machines.values():
             machine.clock_error_ms = random.randrange(-200, 200)
+
+    def _offer_newer_groups(self, random: Random, min_isr: str) -> None:
+        """Let brokers serve members of the newer protocols."""
+        self._shared = random.choice([[*PLAIN, SOURCE], [PLAIN[0], *TARGETS]])
+        self.history.lock_us = LOCK_MS * 1000
+        self.history.delivery_count_max = random.choice(DELIVERY_COUNTS)
+        self.cluster.properties |= {
+            **NEWER_GROUPS,
+            "group.share.delivery.count.limit": str(self.history.delivery_count_max),
+            "share.coordinator.state.topic.num.partitions": str(random.choice([1, 1, 3])),
+            "share.coordinator.state.topic.replication.factor": str(self._replication_factor),
+            "share.coordinator.state.topic.min.isr": min_isr,
+        }
 
     def _settle_in_racks(self, random: Random) -> None:
         """In some of the runs, put the brokers into two or three racks, and have consumers read near followers."""
@@ -352,12 +378,16 @@ class Run:
             for topic, count in (("plain", 2), ("source", 1), ("target", 2)):
                 retained = self.history.retained.get(topic)
                 await creator.create(topic, count, None if retained is None else {"retention.bytes": str(retained)})
+            if self._group_protocol == "share":
+                await creator.change_group(SHARE_GROUP, "share.auto.offset.reset", "earliest")
 
         task = creator.loop.start(create())
         if not self._until(task.done, START_LIMIT_US):
             self._note("no client is stuck", f"creator: {creator.doing}")
             return False
         task.result()
+        if self._group_protocol == "share":
+            self.world.run_for(SECOND_US)  # until all brokers have heard where the group begins
         return True
 
     def _work(self) -> bool:
@@ -412,7 +442,7 @@ class Run:
         if name == "extra-reader":
             return ExtraReader(name, self)
         if name == MOVER:
-            moved = [*PLAIN, SOURCE, *TARGETS, OFFSETS, TRANSACTIONS]
+            moved = [*PLAIN, SOURCE, *TARGETS, *self._internal()]
             count = 12 if len(self.cluster.machines) > BROKERS else 3
             return Mover(name, self, moved, count=count, replication_factor=self._replication_factor)
         if name == "admin":
@@ -424,11 +454,17 @@ class Run:
                 replication_factor=self._replication_factor,
                 polls_metadata=True,
                 folders=self.cluster.folders,
-                moved=[*PLAIN, SOURCE, *TARGETS, OFFSETS, TRANSACTIONS],
+                moved=[*PLAIN, SOURCE, *TARGETS, *self._internal()],
             )
+        if self._group_protocol == "share":
+            return ShareMember(name, self, SHARE_GROUP, self._shared, count=10)
         instance_id = "static" if name == STATIC_MEMBER else None
         kind = ConsumerMember if self._group_protocol == "consumer" else Member
         return kind(name, self, "group", [*PLAIN, SOURCE], count=10, instance_id=instance_id)
+
+    def _internal(self) -> list[Partition]:
+        """Return the partitions of internal topics that are moved."""
+        return [OFFSETS, TRANSACTIONS, *([SHARE_STATES] if self._group_protocol == "share" else [])]
 
     def _heal(self) -> bool:
         """End all faults; clients must finish, and replicas become complete."""
@@ -464,16 +500,20 @@ class Run:
     def _read_everything(self) -> bool:
         """Read all partitions from the start to the end, both ways."""
         everything = [*PLAIN, SOURCE, *TARGETS]
-        readers = [
+        readers: list[SimulatedClient] = [
             Consumer(
                 f"final-{name}", self, everything, is_committed=is_committed, until_end=True, version=LEADER_VERSION
             )
             for name, is_committed in (("reader", False), ("committed-reader", True))
         ]
+        if self._group_protocol == "share" and self._client_names:
+            self.history.share_groups[SHARE_GROUP] = self._shared
+            readers.append(ShareMember("final-member", self, SHARE_GROUP, self._shared, until_end=True))
         for reader in readers:
             reader.start()
         if not self._until(lambda: all(reader.task.done() for reader in readers), STUCK_US):
-            self._note("no client is stuck", ", ".join(f"{reader.name}: {reader.doing}" for reader in readers))
+            doing = (f"{reader.name}: {reader.doing}" for reader in readers if not reader.task.done())
+            self._note("no client is stuck", ", ".join(doing))
         for reader in readers:
             if reader.task.done() and reader.task.exception() is not None:
                 self._note("no exception in a client", f"{reader.name}: {reader.doing}: {reader.task.exception()!r}")

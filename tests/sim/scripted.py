@@ -30,7 +30,6 @@ from protocol.messages.leader_and_isr import (
 )
 from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from protocol.schema import message_info
-from tests.sim.checkers import Violation
 from tests.sim.clients.base import Retry, SimulatedClient
 from tests.sim.clients.consumer import LEADER_VERSION, Consumer
 from tests.sim.clients.producer import VERSION, batch_of, produce_request
@@ -39,6 +38,7 @@ from tests.sim.faults import SECOND_US
 from tests.sim.history import DataLoss, LeaderState, Partition, Send
 from tests.sim.inspection import hosted_partition
 from tests.sim.process import PORT
+from tests.sim.rules import Violation
 from tests.sim.run import BROKERS, ENABLE_VERSION_2, PLAIN, Run
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 

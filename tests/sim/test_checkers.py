@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.checkers import CHECKERS, TRANSACTIONS, check, forgiven, partition_of
+from tests.sim.checkers import check
 from tests.sim.history import (
+    ACCEPT,
+    RELEASE,
     Anomaly,
     Assignment,
     Claim,
@@ -18,6 +20,7 @@ from tests.sim.history import (
     CommittedRead,
     DataLoss,
     Deletion,
+    Delivery,
     Departure,
     History,
     Initialization,
@@ -30,8 +33,10 @@ from tests.sim.history import (
     Release,
     ReplicaLog,
     Send,
+    ShareSession,
     Transaction,
 )
+from tests.sim.rules import CHECKERS, TRANSACTIONS, forgiven, partition_of
 
 P = Partition("t", 0)
 OFFSETS = Partition("__consumer_offsets", 0)
@@ -60,6 +65,15 @@ def poll(consumer: str, at_us: int, position: int, *values: str, bound: int = 10
 def claim(member: str, epoch: int, at_us: int, *partitions: Partition) -> Claim:
     """Return what a member has, whose session lasts 6 ms."""
     return Claim("h", member, member, epoch, partitions, 1, at_us, at_us + 100, at_us + 6000)
+
+
+SESSION = ShareSession("s", "u", 1, 90_000)
+
+
+def delivery(offset: int, count: int, at_us: int, said: int | None) -> Delivery:
+    """Return a record of a share group, with what its member says of it, which is stored after 0.3 ms."""
+    sent_us, stored_us = (None, None) if said is None else (at_us + 200, at_us + 300)
+    return Delivery(SESSION, P, offset, "v", count, at_us, at_us + 100, said, sent_us, stored_us)
 
 
 def good() -> History:
@@ -93,6 +107,11 @@ def good() -> History:
     history.assignments = [Assignment("g", "m", 1, (P,), 6000), Assignment("g", "n", 2, (P,), 7800)]
     history.claims = [claim("k", 1, 5000, P), claim("k", 1, 6000), claim("l", 2, 6500, P)]
     history.releases = [Release("h", "k", (P,), 5900)]
+    history.share_groups = {"s": [P]}
+    history.lock_us, history.delivery_count_max = 5000, 2
+    history.deliveries = [delivery(0, 1, 1000, RELEASE)] + [
+        delivery(offset, 1 + (offset == 0), 2000 + offset, ACCEPT) for offset in (0, 1, 2, 3, 4, 6)
+    ]
     history.created_topics = {"t": 1, "gone": 1}
     history.deleted_topics = {"gone": 9000}
     history.remains = {"t": ["/brokers/topics/t", "broker-1:/data/t-0"]}
@@ -302,6 +321,54 @@ def partition_that_was_not_given_up(history: History) -> None:
     history.releases.clear()
 
 
+def epoch_of_two_owners(history: History) -> None:
+    history.claims.append(claim("k", 2, 50_000, P))
+
+
+def commit_of_an_earlier_epoch(history: History) -> None:
+    history.claims.append(claim("k", 3, 40_000, P))
+    history.commits.append(Commit("h", "k", 2, P, 4, 41_000, 41_100))
+
+
+def commit_of_a_fenced_member(history: History) -> None:
+    """Its session is over, and another member has the partition."""
+    history.claims += [claim("k", 3, 40_000, P), claim("l", 4, 60_000, P)]
+    history.commits.append(Commit("h", "k", 3, P, 4, 61_000, 61_100))
+
+
+def commit_that_goes_back(history: History) -> None:
+    history.commits.append(Commit("g", "m", 1, P, 3, 7800, None))
+    history.committed_reads.append(CommittedRead("g", P, 3, 1, 8000, 8100))
+
+
+def delivered_too_often(history: History) -> None:
+    history.deliveries.append(delivery(0, 3, 20_000, None))
+
+
+def released_without_a_count(history: History) -> None:
+    history.deliveries[1].count = 1
+
+
+def expired_without_a_count(history: History) -> None:
+    history.deliveries += [delivery(7, 1, 20_000, None), delivery(7, 1, 26_000, None)]
+
+
+def accepted_record_is_back(history: History) -> None:
+    history.deliveries.append(delivery(1, 2, 20_000, None))
+
+
+def locked_for_two(history: History) -> None:
+    history.deliveries += [delivery(7, 1, 20_000, None), delivery(7, 2, 21_000, None)]
+
+
+def record_left(history: History) -> None:
+    del history.deliveries[-1]
+
+
+def released_record_left(history: History) -> None:
+    del history.deliveries[1]
+
+
 def start_without_a_deletion(history: History) -> None:
     history.logs[0].log_start = 2
 
@@ -387,6 +454,17 @@ BROKEN: list[tuple[str, Callable[[History], None]]] = [
     ("one owner per partition and generation", two_owners),
     ("no commit of an earlier generation", late_commit),
     ("a partition of a group has one owner at a time", partition_that_was_not_given_up),
+    ("one owner per partition and generation", epoch_of_two_owners),
+    ("a member that was fenced or moved on commits nothing", commit_of_an_earlier_epoch),
+    ("a member that was fenced or moved on commits nothing", commit_of_a_fenced_member),
+    ("committed offsets never go back", commit_that_goes_back),
+    ("a record is delivered no more often than allowed", delivered_too_often),
+    ("a record is delivered no more often than allowed", released_without_a_count),
+    ("a record is delivered no more often than allowed", expired_without_a_count),
+    ("a record that a share group is done with is not delivered again", accepted_record_is_back),
+    ("a record is locked for one member at a time", locked_for_two),
+    ("a share group is done with every record in the end", record_left),
+    ("a share group is done with every record in the end", released_record_left),
     ("committed offsets survive", forgotten_commit),
     ("a lookup by time finds the first record from then on", wrong_lookup),
     ("each instance of a transactional producer has its own epoch", epoch_given_twice),
@@ -466,6 +544,37 @@ def test_broken_history_is_caught(rule: str, break_it: Callable[[History], None]
     history = good()
     break_it(history)
     assert rule in [violation.rule for violation in check(history)]
+
+
+def new_leader(history: History) -> None:
+    history.leader_states.append(state(23_000, 2, 1, (2, 3), 3))
+
+
+def session_without_a_later_response(history: History) -> None:
+    for one in history.deliveries:
+        one.session = replace(one.session, confirmed_us=20_000)
+
+
+def write_that_failed(history: History) -> None:
+    history.deliveries.append(replace(delivery(8, 1, 20_000, ACCEPT), confirmed_us=None, refusal="NOT_LEADER"))
+
+
+COUNTED = "a record is delivered no more often than allowed"
+
+
+@pytest.mark.parametrize("excuse", [new_leader, session_without_a_later_response, write_that_failed])
+def test_delivery_that_the_leader_may_have_forgotten_is_not_counted(excuse: Callable[[History], None]) -> None:
+    history = good()
+    expired_without_a_count(history)
+    excuse(history)
+    assert COUNTED not in [it.rule for it in check(history)]
+
+
+def test_member_may_own_what_the_session_of_another_has_lost() -> None:
+    """The other one cannot know that its session is over, but its own clock says that it may be."""
+    history = good()
+    history.claims += [claim("k", 3, 40_000, P), claim("l", 4, 46_000, P)]
+    assert check(history) == []
 
 
 @pytest.mark.parametrize(("value", "is_caught"), [("a", False), ("other", True)])

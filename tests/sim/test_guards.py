@@ -18,9 +18,11 @@ import pytest
 from broker.cluster.control_requests import ControlFence
 from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.replicated_log import ReplicatedLog
+from broker.groups.machine.consumer.group import ConsumerGroup
 from broker.groups.machine.consumer.stored_group import StoredGroup
 from broker.groups.machine.group import Group
 from broker.handlers.fetch import _Reader
+from broker.loop.promise import resolved
 from broker.lost_logs import LostLogs
 from broker.replica import partition as partition_module
 from broker.replica import reader
@@ -33,6 +35,9 @@ from broker.replica.machine.fetcher import Fetcher
 from broker.replica.machine.isr import committed_offset
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Effect, FetchIsolation, Partition
+from broker.share.machine import deliveries
+from broker.share.machine.deliveries import AcknowledgeType, Deliveries, RecordState
+from broker.share.shared_partition import SharedPartitions
 from broker.transactions.machine.transaction import Transaction as CoordinatedTransaction
 from controller.active.controller import ActiveController
 from controller.active.fenced_store import FencedStore
@@ -59,7 +64,6 @@ from storage.log.log_reader import LogReader
 from storage.log.segment_reader import Wanted
 from storage.producers.producer_state import ProducerState
 from storage.segments.leader_epochs import EpochEnd
-from tests.sim.checkers import TRANSACTIONS
 from tests.sim.clients.admin import SEGMENT_BYTES, Admin
 from tests.sim.clients.base import GROUP, Failed, Retry
 from tests.sim.clients.consumer import IDS_VERSION, SILENT, Consumer
@@ -67,10 +71,22 @@ from tests.sim.clients.consumer_member import ConsumerMember
 from tests.sim.clients.copier import LATE_BATCH, OF_VERSION_2, Copier, Fenced
 from tests.sim.clients.member import REPLACED, Member
 from tests.sim.clients.producer import Producer
+from tests.sim.clients.share_member import ShareMember
 from tests.sim.guards import ends_raise_no_epoch
-from tests.sim.history import DataLoss, Transaction
+from tests.sim.history import ACCEPT, RELEASE, DataLoss, Transaction
 from tests.sim.history import Partition as TopicPartition
-from tests.sim.run import BROKERS, ENABLE_VERSION_2, NEWER_GROUPS, PLAIN, SETTINGS, SOURCE, TARGETS
+from tests.sim.rules import TRANSACTIONS
+from tests.sim.run import (
+    BROKERS,
+    ENABLE_VERSION_2,
+    LOCK_MS,
+    NEWER_GROUPS,
+    PLAIN,
+    SETTINGS,
+    SHARE_GROUP,
+    SOURCE,
+    TARGETS,
+)
 from tests.sim.scripted import Script
 from tests.sim.wait_checks import WOKEN
 from tests.sim.zookeeper import HOST as ZOOKEEPER
@@ -874,6 +890,117 @@ def member_joins_while_another_has_everything(script: Script) -> None:
     assert len(one._owned) == len(other._owned) == 1
 
 
+def epochs_of_members_are_not_compared(patch: Patch) -> None:
+    patch.setattr(ConsumerGroup, "_epoch_error", lambda self, member_id, epoch: ErrorCode.NONE)
+
+
+def commit_in_an_earlier_epoch_is_late(script: Script) -> None:
+    """And it is an older offset, which the next owner reads."""
+    one, other = (ConsumerMember(name, script, "group", [P], count=0) for name in ("one", "other"))
+    script.let(one, "ConsumerGroupHeartbeat", one._beat)
+    before = one._member_id, one._generation
+    one.positions[P] = 5
+    script.let(one, "OffsetCommit", one._commit)
+    script.let(other, "ConsumerGroupHeartbeat", other._beat)
+    script.let(one, "ConsumerGroupHeartbeat", one._beat)
+    owner = one if one._owned else other
+    script.let(owner, "OffsetFetch", lambda: owner._fetch_positions([P]))
+    one.positions[P] = 3
+    with suppress(Failed):
+        script.let(one, "OffsetCommit", lambda: one.commit_as(*before, [P]))
+    script.let(owner, "OffsetFetch", lambda: owner._fetch_positions([P]))
+
+
+def share_members(script: Script, *names: str) -> list[ShareMember]:
+    """Return members of a share group that reads one partition from the start."""
+    admin = Admin("admin", script, [], count=0, replication_factor=BROKERS)
+    setting = admin.loop.start(admin.change_group(SHARE_GROUP, "share.auto.offset.reset", "earliest"))
+    script.wait_until(setting.done)
+    script.wait(0.5)
+    script.history.lock_us, script.history.delivery_count_max = LOCK_MS * 1000, 5
+    return [ShareMember(name, script, SHARE_GROUP, [P], count=0) for name in names]
+
+
+def poll_shared(script: Script, member: ShareMember, opinion: int | None) -> None:
+    """Let a member send a heartbeat and fetch, and have an opinion of what it gets."""
+
+    async def poll() -> None:
+        await member._beat_if_due()
+        while not await member._poll():
+            await member._beat_if_due()
+
+    member._opinion = lambda: opinion  # type: ignore[method-assign]
+    script.let(member, "ShareFetch", poll)
+
+
+def records_are_released_without_end(patch: Patch) -> None:
+    original = Deliveries._end
+    patch.setattr(
+        Deliveries,
+        "_end",
+        lambda self, run, state, limits: original(self, run, state, replace(limits, delivery_count_max=99)),
+    )
+
+
+def record_is_released_again_and_again(script: Script) -> None:
+    script.produce("a")
+    (member,) = share_members(script, "one")
+    for _ in range(4 * script.history.delivery_count_max):  # about half of them ask the leader of the record
+        poll_shared(script, member, RELEASE)
+
+
+def acknowledgements_are_not_stored(patch: Patch) -> None:
+    patch.setattr(SharedPartitions, "_store", lambda self, shared: resolved(None))
+
+
+def leader_dies_after_a_record_was_accepted(script: Script) -> None:
+    script.produce("a")
+    (member,) = share_members(script, "one")
+    leader = script.leader(P)
+    for _ in range(2):
+        poll_shared(script, member, ACCEPT)
+    script.leave(leader)
+    script.wait_until(lambda: script.leader(P) not in (leader, -1))
+    member.forget_cluster()
+    for _ in range(2):
+        poll_shared(script, member, ACCEPT)
+
+
+def locks_expire_at_once(patch: Patch) -> None:
+    original = Deliveries.acquire
+
+    def acquire(self: Deliveries, *arguments: Any) -> Any:
+        *others, limits, now_ms = arguments
+        return original(self, *others, replace(limits, lock_duration_ms=1), now_ms)
+
+    patch.setattr(Deliveries, "acquire", acquire)
+
+
+def members_fetch_while_a_record_is_locked(script: Script) -> None:
+    members = share_members(script, "one", "two", "three", "four")
+    for _ in range(2):
+        script.wait(1.1)
+        for member in members:
+            poll_shared(script, member, None)
+    one, other = (member for member in members if P in member._assigned)
+    script.produce("a")
+    for member in (one, other, one):
+        poll_shared(script, member, None)
+
+
+def released_records_are_done(patch: Patch) -> None:
+    patch.setitem(deliveries._STATES, AcknowledgeType.RELEASE, RecordState.ACKNOWLEDGED)
+
+
+def group_reads_to_the_end_after_a_release(script: Script) -> None:
+    script.produce("a")
+    (member,) = share_members(script, "one")
+    for opinion in (RELEASE, ACCEPT):
+        poll_shared(script, member, opinion)
+    script.history.share_groups[SHARE_GROUP] = [P]
+    script.let_run(ShareMember("last", script, SHARE_GROUP, [P], until_end=True))
+
+
 # Writes of the controller
 
 
@@ -1459,6 +1586,48 @@ GUARDS = [
         any_partition_is_free,
         member_joins_while_another_has_everything,
         ("a partition of a group has one owner at a time",),
+        properties=tuple(NEWER_GROUPS.items()),
+    ),
+    Guard(
+        "the member epoch of a commit",
+        epochs_of_members_are_not_compared,
+        commit_in_an_earlier_epoch_is_late,
+        ("a member that was fenced or moved on commits nothing",),
+        properties=tuple(NEWER_GROUPS.items()),
+    ),
+    Guard(
+        "the member epoch of a commit keeps later offsets",
+        epochs_of_members_are_not_compared,
+        commit_in_an_earlier_epoch_is_late,
+        ("committed offsets never go back",),
+        properties=tuple(NEWER_GROUPS.items()),
+    ),
+    Guard(
+        "a record that was delivered too often is archived",
+        records_are_released_without_end,
+        record_is_released_again_and_again,
+        ("a record is delivered no more often than allowed",),
+        properties=tuple(NEWER_GROUPS.items()),
+    ),
+    Guard(
+        "acknowledgements of share groups are stored before the response",
+        acknowledgements_are_not_stored,
+        leader_dies_after_a_record_was_accepted,
+        ("a record that a share group is done with is not delivered again",),
+        properties=tuple(NEWER_GROUPS.items()),
+    ),
+    Guard(
+        "a record is locked until its time is over",
+        locks_expire_at_once,
+        members_fetch_while_a_record_is_locked,
+        ("a record is locked for one member at a time",),
+        properties=tuple(NEWER_GROUPS.items()),
+    ),
+    Guard(
+        "a released record is available again",
+        released_records_are_done,
+        group_reads_to_the_end_after_a_release,
+        ("a share group is done with every record in the end",),
         properties=tuple(NEWER_GROUPS.items()),
     ),
     Guard(

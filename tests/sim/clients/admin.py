@@ -42,6 +42,7 @@ SEGMENT_BYTES: Final = "segment.bytes"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 TOPIC: Final = 2
 BROKER: Final = 4
+OF_GROUP: Final = 32
 SET: Final = 0
 DELETE: Final = 1
 ENDS_MAX: Final = 100
@@ -316,6 +317,18 @@ class Admin(SimulatedClient):
         # A request without a response may be late, and undo a later change.
         is_certain = done and requests == 1 and self.history.settings.get((topic, key), value) is not None
         self.history.settings[topic, key] = value if is_certain else None
+
+    async def change_group(self, group: str, key: str, value: str) -> None:
+        """Change a setting of a group."""
+        change = AlterableConfig(name=key, config_operation=SET, value=value)
+        resource = AlterConfigsResource(resource_type=OF_GROUP, resource_name=group, configs=[change])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+
+        async def attempt() -> None:
+            response = await self.ask(self.any_broker(), request, 1)
+            self.expect(response.responses[0].error_code)
+
+        await self._perform(f"IncrementalAlterConfigs of group {group} {key}={value}", attempt)
 
     async def _reassign(self) -> None:
         """Reorder, remove, add or move the replicas of one partition; or cancel."""

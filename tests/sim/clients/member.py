@@ -17,10 +17,10 @@ from protocol.messages.offset_commit import (
 )
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.sim.checkers import OFFSETS
 from tests.sim.clients.base import GROUP, Failed, Retry, Surroundings
 from tests.sim.clients.consumer import Consumer
 from tests.sim.history import Assignment, Commit, CommittedRead, Partition
+from tests.sim.rules import OFFSETS
 
 LEAVES: Final = 0.05
 RESTARTS: Final = 0.15
