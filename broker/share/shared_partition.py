@@ -243,7 +243,13 @@ class SharedPartitions:
             if self._sessions.are_of_group(group_id):
                 return
             async for shared in through(list(self._shared.values()), self._sliced_work.pause):
-                if shared.key.group_id == group_id and not self._sessions.are_of_group(group_id):
+                if shared.key.group_id != group_id:
+                    continue
+                if shared.is_writing:
+                    # The next session would read the state before that write, and count a delivery too few.
+                    with suppress(KafkaError):
+                        await self._store(shared)
+                if not self._sessions.are_of_group(group_id):
                     self._forget(shared)
 
         self._tasks.go_on(self._sliced_work.start(release()))

@@ -521,6 +521,27 @@ async def test_partitions_of_a_group_without_sessions_are_forgotten(shared: Shar
     assert acquired(await shared.member("cleo").fetch()) == [(0, 4, 1)]
 
 
+async def test_release_that_is_being_stored_when_the_last_session_ends_counts(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared.begin()
+    await shared.produce(5)
+    ann = shared.member("ann")
+    await ann.fetch()
+    links, written = shared.broker.services.share().links, Promise[ShareState]()
+    with monkeypatch.context() as patched:
+        patched.setattr(links, "call", lambda call, patience_ms: written)
+        releasing = asyncio.ensure_future(ann.acknowledge((0, 4, RELEASE)))
+        await asyncio.sleep(0)
+    shared.broker.channel.closed(0.0)
+    shared.broker.channel.is_closed = False
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert acquired(await shared.member("bob").fetch()) == [(0, 4, 2)]
+    written.set_result(ShareState(0))
+    await releasing
+
+
 async def test_a_member_that_joins_while_the_group_is_deleted_waits_and_begins_a_new_one(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
