@@ -138,6 +138,9 @@ def _machines(machine: Machine) -> Iterator[Any]:
     for partition in services.groups.partitions:
         for group in partition.groups.values():
             yield group.machine
+    if services.share._parts is not None:
+        for shared in services.share._parts.partitions._shared.values():
+            yield shared.deliveries
     for partition in services.transactions.partitions:
         yield from partition.transactions.values()
     term = services.controller._active_term
