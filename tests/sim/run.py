@@ -45,7 +45,7 @@ from tests.sim.invariant_checks import InvariantChecks
 from tests.sim.network import SimulatedHost
 from tests.sim.plain_log import KEPT
 from tests.sim.replica_checks import ReplicaChecks, stored_batches
-from tests.sim.rules import OFFSETS, SHARE_STATES, TRANSACTIONS, Violation, partition_of
+from tests.sim.rules import OFFSETS, SHARE_STATES, TRANSACTIONS, Violation, forgiven, partition_of
 from tests.sim.trace import formatted
 from tests.sim.wait_checks import WaitChecks
 from tests.sim.world import ProcessLoop, World
@@ -335,10 +335,16 @@ class Run:
         If the state of a transaction is lost, nothing ends it: its commits stay unstable until an administrator aborts
         it (KIP-664). So the checkers judge that as a loss of records of the transaction log. And if the source has lost
         the records before the committed position of the copier, that one waits until there are as many again, because
-        it resets no position: a reset would hide a loss against the rules.
+        it resets no position: a reset would hide a loss against the rules. A share group whose states are lost begins
+        them again when the next member joins.
         """
         transactions = partition_of(self.history, TRANSACTIONS.topic, COPIER)
-        waits_for = {ErrorCode.UNSTABLE_OFFSET_COMMIT: transactions, ErrorCode.OFFSET_OUT_OF_RANGE: SOURCE}
+        lost_states = (it for it in sorted(forgiven(self.history)) if it.topic == SHARE_STATES.topic)
+        waits_for = {
+            ErrorCode.UNSTABLE_OFFSET_COMMIT: transactions,
+            ErrorCode.OFFSET_OUT_OF_RANGE: SOURCE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: next(lost_states, SHARE_STATES),
+        }
         concerned = (partition for code, partition in waits_for.items() if code.name in client.doing)
         self._note("no client is stuck", f"{client.name}: {client.doing}", next(concerned, None))
 
