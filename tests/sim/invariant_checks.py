@@ -17,6 +17,7 @@ from broker.groups.machine.group import Group
 from broker.groups.runner import GroupRunner
 from broker.replica.partition import Partition
 from broker.transactions.machine.transaction import Transaction
+from protocol.errors import ErrorCode
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.world import Crashed
 
@@ -102,11 +103,12 @@ class InvariantChecks:
 
         return perform
 
-    def _settled(self, settle: Callable[..., None]) -> Callable[..., None]:
+    def _settled(self, settle: Callable[..., ErrorCode]) -> Callable[..., ErrorCode]:
         @wraps(settle)
-        def perform(runner: GroupRunner, group: Any, reason: str) -> None:
-            settle(runner, group, reason)
+        def perform(runner: GroupRunner, group: Any, reason: str) -> ErrorCode:
+            code = settle(runner, group, reason)
             self.check(group.machine)
+            return code
 
         return perform
 
