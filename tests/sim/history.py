@@ -92,6 +92,7 @@ class Lookup(NamedTuple):
     timestamp_ms: int
     offset: int
     asked_us: int
+    received_us: int
     is_committed: bool
 
 

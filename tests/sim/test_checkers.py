@@ -292,7 +292,7 @@ def forgotten_commit(history: History) -> None:
 def wrong_lookup(history: History) -> None:
     log = history.logs[0]
     log.records[:] = [one._replace(timestamp_ms=one.offset) for one in log.records]
-    history.lookups.append(Lookup("c", P, 1, 0, 3, 4, 8000, is_committed=False))
+    history.lookups.append(Lookup("c", P, 1, 0, 3, 4, 8000, 8000, is_committed=False))
 
 
 def epoch_given_twice(history: History) -> None:
@@ -752,3 +752,13 @@ def test_replica_that_was_dropped_while_its_broker_was_away_may_outlast_its_topi
         history.departures.append(Departure(8500, 3))
     rules = [violation.rule for violation in check(history)]
     assert ("a deleted topic leaves nothing" not in rules) is is_excused
+
+
+@pytest.mark.parametrize(("asked_us", "is_excused"), [(7999, True), (8001, False)])
+def test_lookup_may_skip_records_that_were_deleted_at_that_time(asked_us: int, is_excused: bool) -> None:
+    """Brokers that are killed forget the log start, so the records are back at the end."""
+    history = good()
+    wrong_lookup(history)
+    history.deletions.append(Deletion(P, history.lookups[-1].offset, asked_us, None, -1, 1))
+    rules = {violation.rule for violation in check(history)}
+    assert ("a lookup by time finds the first record from then on" not in rules) is is_excused

@@ -192,8 +192,9 @@ class Consumer(SimulatedClient):
         timestamp_ms = EPOCH_MS + self.random.randrange(self.now_us() // 1000 + 1)
         asked_us = self.now_us()
         found = await self._offset_at(broker, epoch, partition, timestamp_ms)
+        place = (self.name, partition, broker, epoch)
         self.history.lookups.append(
-            Lookup(self.name, partition, broker, epoch, timestamp_ms, found.offset, asked_us, self.is_committed)
+            Lookup(*place, timestamp_ms, found.offset, asked_us, self.now_us(), self.is_committed)
         )
         self.history.counts["lookups by time"] += 1
 
