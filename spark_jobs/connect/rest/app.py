@@ -236,10 +236,15 @@ class RestApp:
         if not with_tasks and not only_failed:
             await self._decided(lambda: self._herder.restart_connector(name))
             return web.Response(status=204)
-        await self._decided(
-            lambda: self._herder.request_restart(name, only_failed=only_failed, include_tasks=with_tasks)
-        )
-        return _json(self._queries.restart_plan(name, only_failed=only_failed, include_tasks=with_tasks), 202)
+
+        def restart() -> dict[str, Any]:
+            self._herder.state_with(name)
+            # Before the request: after it, what has failed may run again at once.
+            plan = self._queries.restart_plan(name, only_failed=only_failed, include_tasks=with_tasks)
+            self._herder.request_restart(name, only_failed=only_failed, include_tasks=with_tasks)
+            return plan
+
+        return _json(await self._decided(restart), 202)
 
     async def _topics(self, request: web.Request) -> web.Response:
         if not self._herder.settings["topic.tracking.enable"]:
