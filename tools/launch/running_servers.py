@@ -22,14 +22,9 @@ from tools.log_output.state_folder import state_folder
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-
-def _run_folder() -> Path:
-    folder = _ROOT / "var" / "run"
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    return state_folder() / "run" if _ROOT.name == "_modules" or not os.access(there, os.W_OK) else folder
-
-
-RUN_FOLDER = _run_folder()
+# The folder of a package may belong to another user, too.
+_IS_OF_ANOTHER_USER = not os.access(_ROOT, os.W_OK)
+RUN_FOLDER = state_folder() / "run" if _ROOT.name == "_modules" or _IS_OF_ANOTHER_USER else _ROOT / "var" / "run"
 POLL_S = 0.02
 _BROKER = "broker"
 _ZOOKEEPER = "zookeeper"
