@@ -51,25 +51,27 @@ COMMIT_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
 )
 """The error of OffsetCommit when the append failed with the error on the left; others are returned unchanged."""
 
+_GROUP_TOO_LARGE: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
+    dict.fromkeys(
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE),
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    )
+)
+
 GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {
         **COMMIT_APPEND_ERRORS,
         ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+        **_GROUP_TOO_LARGE,
     }
 )
 """The error of JoinGroup and SyncGroup when the group could not be stored."""
-
 
 CHANGE_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {
         **APPEND_ERRORS,
         ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+        **_GROUP_TOO_LARGE,
     }
 )
 """The error of ConsumerGroupHeartbeat when the changes that it has caused could not be stored."""

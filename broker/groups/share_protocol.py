@@ -88,8 +88,8 @@ class ShareProtocol:
         """Serve a heartbeat."""
         if request.epoch == JOINING and request.topic_names is not None:
             await self._prepare(group_id, request.topic_names)
-        group = self._groups.find_named(group_id)
-        if group is None or group.machine.is_dead:
+        group = self._find(group_id)
+        if group is None:
             if request.epoch != JOINING:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             group = self._groups.add_share_group(group_id)
@@ -125,8 +125,8 @@ class ShareProtocol:
 
     def _begun(self, group_id: str) -> tuple[CoordinatedGroup, ShareGroup]:
         """Return a group, which is created unless it exists."""
-        group = self._groups.find_named(group_id)
-        if group is None or group.machine.is_dead:
+        group = self._find(group_id)
+        if group is None:
             group = self._groups.add_share_group(group_id)
         return group, _share_group(group)
 
@@ -233,8 +233,8 @@ class ShareProtocol:
 
     async def start_offsets(self, group_id: str, topic: str, numbers: Sequence[int]) -> list[StartOffset]:
         """Return where a group is in partitions of a topic. If one of them does not exist, it has not begun."""
-        group, found = self._groups.find_named(group_id), self._topics().find(topic)
-        if group is None or group.machine.is_dead or found is None:
+        group, found = self._find(group_id), self._topics().find(topic)
+        if group is None or found is None:
             return [NOT_BEGUN] * len(numbers)
         _share_group(group)
         known, pause = range(found.partition_count), self._pause
@@ -251,8 +251,8 @@ class ShareProtocol:
 
     def known_partitions(self, group_id: str) -> dict[str, list[int]]:
         """Return the partitions that a group reads, by topic; none of a group that does not exist."""
-        group = self._groups.find_named(group_id)
-        if group is None or group.machine.is_dead:
+        group = self._find(group_id)
+        if group is None:
             return {}
         return {each.topic_name: list(each.partitions) for each in _share_group(group).initialized.values()}
 
@@ -308,9 +308,14 @@ class ShareProtocol:
                         codes[name] = error.code
         return codes
 
-    def _require_empty(self, group_id: str) -> tuple[CoordinatedGroup, ShareGroup]:
+    def _find(self, group_id: str) -> CoordinatedGroup | None:
+        """Return a group, of any type, that is not dead."""
         group = self._groups.find_named(group_id)
-        if group is None or group.machine.is_dead:
+        return None if group is None or group.machine.is_dead else group
+
+    def _require_empty(self, group_id: str) -> tuple[CoordinatedGroup, ShareGroup]:
+        group = self._find(group_id)
+        if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         machine = _share_group(group)
         if machine.members:
