@@ -12,7 +12,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tests.sim.history import ACCEPT, REJECT, RELEASE, Claim, CommittedRead, Delivery, History, Partition
-from tests.sim.rules import OFFSETS, SHARE_STATES, forgiven, has_lost_any, is_of_deposed_coordinator, rule, time_of
+from tests.sim.rules import (
+    OFFSETS,
+    SHARE_STATES,
+    forgiven,
+    has_lost_any,
+    is_leader,
+    is_of_deposed_coordinator,
+    rule,
+    time_of,
+)
 
 
 @rule("one owner per partition and generation")
@@ -203,11 +212,7 @@ def _deliveries(history: History) -> dict[Record, list[Delivery]]:
 
 def _is_of_leader(history: History, delivery: Delivery) -> bool:
     """Return whether a broker led the partition when it was asked. One that was deposed may not know it yet."""
-    leader = delivery.session.broker
-    for state in history.leader_states:
-        if state.partition == delivery.partition and state.at_us <= delivery.asked_us:
-            leader = state.leader
-    return leader == delivery.session.broker
+    return is_leader(history, delivery.session.broker, delivery.partition, delivery.asked_us)
 
 
 def _elections(history: History, partition: Partition) -> Iterator[int]:

@@ -107,12 +107,17 @@ def is_of_deposed_coordinator(history: History, read: CommittedRead | Claim) -> 
 
     That happens while LeaderAndIsr is on its way to a broker whose session has ended. Nothing fences OffsetFetch.
     """
-    leader = read.broker
     partition = partition_of(history, OFFSETS.topic, read.group)
+    return not is_leader(history, read.broker, partition, read.asked_us)
+
+
+def is_leader(history: History, broker: int, partition: Partition, at_us: int) -> bool:
+    """Return whether a broker led a partition at a time; before its first state, any is taken for it."""
+    leader = broker
     for state in history.leader_states:
-        if state.partition == partition and state.at_us <= read.asked_us:
+        if state.partition == partition and state.at_us <= at_us:
             leader = state.leader
-    return leader != read.broker
+    return leader == broker
 
 
 def time_of(at_us: int | None) -> str:
