@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.interop import dumped
 from tests.support.apache_kafka import JavaPrograms, apache_kafka, jars
 from tests.support.broker import BrokerProcess
-from tests.support.kraft_node import KraftNode, empty_node
+from tests.support.kraft_node import NEWER_GROUPS, KraftNode, empty_node
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import ServerProcess
 from tests.support.program_host import Outcome
@@ -30,12 +30,7 @@ KAFKA_4 = "kafka-4.1"
 NEWER_SERVERS = (pytest.param(KAFKA_4, marks=pytest.mark.soak), "milena")
 """For protocols that Kafka 3.9 with ZooKeeper lacks."""
 NEWER_SETTINGS = {
-    "group.coordinator.rebalance.protocols": "classic,consumer,share",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
+    **NEWER_GROUPS,
     **{
         f"group.{kind}.{name}.ms": "50"
         for kind in ("consumer", "share")

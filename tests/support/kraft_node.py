@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 from tests.support.apache_kafka import KRAFT_VERSION, TEST_JVM_OPTIONS, kafka_java_command, kraft_jars
@@ -29,6 +30,16 @@ from tools.kraft.znodes import LEVELS
 CLUSTER_ID = "7ym0r3ycTc-XAnwnQmXzjg"
 CONTROLLER_LISTENER = "CONTROLLER"
 NO_FEATURES: Mapping[str, int] = MappingProxyType({})
+
+NEWER_GROUPS: Final = {
+    "group.coordinator.rebalance.protocols": "classic,consumer,share",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+"""Settings with which one broker, of Kafka 4.1 or Milena, serves groups of all protocols."""
 
 
 class KraftNode(ServerProcess):

@@ -14,16 +14,11 @@ from tests.replay.newer.conversation import Talk
 from tests.support.apache_kafka import kraft_jars
 from tests.support.broker import BrokerProcess
 from tests.support.java import compiled
-from tests.support.kraft_node import KraftNode, empty_node
+from tests.support.kraft_node import NEWER_GROUPS, KraftNode, empty_node
 
 REPORTER: Final = Path(__file__).with_name("AnyTelemetry.java")
 SETTINGS: Final = {
-    "group.coordinator.rebalance.protocols": "classic,consumer,share",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
+    **NEWER_GROUPS,
     "group.consumer.max.size": "4",
     "group.share.max.size": "10",
     "group.share.max.share.sessions": "10",
