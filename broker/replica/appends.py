@@ -226,7 +226,7 @@ class Appends:
                 for row in rows:
                     if row.records is not None:
                         found = bind(terms.bound, self._manager, row.name, row.index_)
-                        self._note_refused_batch(row.name, row.index_, found, row.records, error)
+                        self._note_refused_batch(row.name, row.index_, found, row.records, Refusal.of(error))
                 raise error
             await asyncio.wait({room}, timeout=left_ms / 1000)
         return admission
@@ -310,7 +310,7 @@ class Appends:
                     # The records of a scanned row are a memoryview.
                     result = found.append_unread(prepared or records, needs_isr, now_ms, origin, False, waits)  # type: ignore[arg-type]
                 except KafkaError as error:
-                    outcomes.append(self._refused(topic, index, found, error, records))
+                    outcomes.append(self._refused(topic, index, found, Refusal.of(error), records))
                     continue
                 except TooCostlyError:
                     assert found is not None
@@ -345,12 +345,13 @@ class Appends:
                 self._manager.wake_readers(found.partition)
 
     def _refused(
-        self, topic: str, index: int, partition: BoundPartition | None, error: KafkaError, records: Buffer | None
+        self, topic: str, index: int, partition: BoundPartition | None, refusal: Refusal, records: Buffer | None
     ) -> Refusal:
+        """Note and count what is refused; return the refusal."""
         if records is not None:
-            self._note_refused_batch(topic, index, partition, records, error)
-        refusal = Refusal.of(error)
-        self._count(partition, refusal, records)
+            self._note_refused_batch(topic, index, partition, records, refusal)
+        metrics = self._manager.topic_metrics.others if partition is None else partition.metrics
+        metrics.refused(refusal, 0 if records is None else len(records))
         return refusal
 
     def _require_earlier_batches(self, partition: BoundPartition, records: Buffer) -> None:
@@ -362,22 +363,22 @@ class Appends:
                 raise KafkaError(code)
 
     def _note_refused_batch(
-        self, topic: str, index: int, partition: BoundPartition | None, records: Buffer, error: KafkaError
+        self, topic: str, index: int, partition: BoundPartition | None, records: Buffer, refusal: Refusal
     ) -> None:
         """Note that a batch is refused, for those that the same producer has sent behind it."""
         try:
             header = read_header(records)
         except Malformed:
             return
-        if ERRORS[error.code].retriable and not crc_is_valid(records, 0, header):
-            self._refused_batches.add_corrupt(topic, index, error.code, self._clock.now_ms())
+        if ERRORS[refusal.code].retriable and not crc_is_valid(records, 0, header):
+            self._refused_batches.add_corrupt(topic, index, refusal.code, self._clock.now_ms())
         elif header.producer_id != NO_PRODUCER_ID:
             last_sequence = _last_sequence(partition, header)
-            self._refused_batches.add(topic, index, header, last_sequence, error.code, self._clock.now_ms())
-            if error.code in SEQUENCE_ERRORS:
-                self._log_sequence_error(error, header)
+            self._refused_batches.add(topic, index, header, last_sequence, refusal.code, self._clock.now_ms())
+            if refusal.code in SEQUENCE_ERRORS:
+                self._log_sequence_error(refusal, header)
 
-    def _log_sequence_error(self, error: KafkaError, header: BatchHeader) -> None:
+    def _log_sequence_error(self, refusal: Refusal, header: BatchHeader) -> None:
         held_back = self._sequence_lines.admit(self._clock.monotonic_s())
         if held_back is None:
             return
@@ -387,14 +388,10 @@ class Appends:
             header.producer_epoch,
             header.base_sequence,
             header.last_sequence,
-            error.code.name,
-            error.message,
+            refusal.code.name,
+            refusal.message,
             f" ({held_back} such lines not logged)" if held_back else "",
         )
-
-    def _count(self, partition: BoundPartition | None, refusal: Refusal, records: Buffer | None) -> None:
-        metrics = self._manager.topic_metrics.others if partition is None else partition.metrics
-        metrics.refused(refusal, 0 if records is None else len(records))
 
     def _outcomes_later(
         self,
@@ -476,8 +473,8 @@ class Appends:
         except TooCostlyError:
             prepared = await self._cpu_pool.run_alone(partial(prepare, is_alone=True))
         if isinstance(prepared, Refusal):
-            self._count(bind(terms.bound, self._manager, row.name, row.index_), prepared, records)
-            return prepared
+            partition = bind(terms.bound, self._manager, row.name, row.index_)
+            return self._refused(row.name, row.index_, partition, prepared, records)
         (outcome,) = self._append((row._replace(records=records),), terms, admission, now_ms, prepared=prepared)
         return outcome
 

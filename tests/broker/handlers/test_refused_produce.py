@@ -145,9 +145,16 @@ async def test_nothing_is_left_of_refused_records(
         assert [stream for stream in opened if stream() is not None] == []
 
 
-def numbered(producer_id: int, base_sequence: int) -> bytes:
-    record = RecordData(TIME, b"k", b"v")
-    return build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=base_sequence)
+def numbered(
+    producer_id: int, base_sequence: int, *, value: bytes = b"v", compression: Compression = Compression.NONE
+) -> bytes:
+    return build_batch(
+        [RecordData(TIME, b"k", value)],
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=base_sequence,
+    )
 
 
 @pytest.mark.parametrize("position", [43, 50, 51, 52, 53, 56], ids=lambda position: f"byte {position}")
@@ -169,6 +176,23 @@ async def test_a_batch_behind_one_with_a_damaged_header_waits_for_it(
     assert await produce(numbered(producer_id, stored + 1)) == ErrorCode.CORRUPT_MESSAGE
     assert await produce(numbered(producer_id, stored)) == ErrorCode.NONE
     assert await produce(numbered(producer_id, stored + 1)) == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("size", [100, OPENED_SIZE], ids=["on the event loop", "in a thread"])
+async def test_a_batch_behind_one_whose_data_is_damaged_waits_for_it(broker: InProcessBroker, size: int) -> None:
+    async def produce(records: bytes) -> int:
+        return (await ask(broker, "plain", records, 9))[0].error_code
+
+    producer_id = next(PRODUCER_IDS)
+    first = numbered(producer_id, 0, value=bytes(size), compression=Compression.GZIP)
+    second = numbered(producer_id, 1)
+    sent = [cut_off(first), second, first, second]
+    assert [await produce(records) for records in sent] == [
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+    ]
 
 
 @pytest.mark.parametrize("case", ["damaged data in a thread", "no key in a thread", "too large once converted"])
