@@ -7,8 +7,9 @@ As in Kafka, a connection has at most one request in progress. While its respons
 unread, first in the buffer, then in the kernel. So a client that pipelines gets its responses in order and cannot park
 more than one operation. Responses to requests that arrived together, and complete without waiting, leave in one write.
 
-A response is written as soon as it is complete: directly to the socket unless the transport still has unsent bytes,
-because a write through the transport costs more. Parts of files bypass the transport as well (`FileResponse`).
+A response is written directly to the socket unless the transport still has unsent bytes, because a write through the
+transport costs more: a large one as soon as it is complete, a small one at the end of the event loop's turn
+(`TurnWrites`). Parts of files bypass the transport as well (`FileResponse`).
 
 Connections take turns. A connection that sends thousands of requests is served for one turn; then the event loop serves
 the other connections. A turn is bounded in requests, in bytes of responses and in time.
@@ -34,12 +35,13 @@ from base.system_calls import SYSTEM_CALLS
 from broker.loop.promise import Promise
 from broker.network.channel import Channel, Hold
 from broker.network.file_response import FileResponse
-from broker.network.muted_connections import MutedConnections
+from broker.network.turn_writes import TurnWrites
 from broker.network.unsent_responses import UnsentResponses
 from protocol.errors import Malformed
 from protocol.frame import FrameReader
 
 if TYPE_CHECKING:
+    from broker.network.muted_connections import MutedConnections
     from broker.network.writable_sockets import WritableSockets
 
 logger = logging.getLogger("kafka.network.connection")
@@ -50,6 +52,8 @@ Buffers = list[Buffer]
 
 # Responses up to this size are joined before they are written: one small copy is cheaper than a vector of buffers.
 JOIN_SIZE_MAX = 16 << 10
+# A frame of this size may take long, as may several frames, so the responses of other connections are sent before.
+LONG_FRAME_SIZE = 32 << 10
 # Responses to requests that arrived together are gathered up to this size before they are written.
 GATHER_SIZE_MAX = 64 << 10
 
@@ -116,11 +120,16 @@ class Registry(Protocol):
     """Measures the turns of connections."""
     monotonic_s: Callable[[], float]
     """Measures how long responses take to send."""
-    muted: MutedConnections
+    turn_writes: TurnWrites
     closing_lines: LineLimit
     """Bounds the lines about connections that are closed because of what they sent."""
     send_buffer_size: int
     """`SO_SNDBUF` of the connections' sockets in bytes; -1 if the kernel chooses it."""
+
+    @property
+    def muted(self) -> MutedConnections:
+        """The connections whose clients have exceeded a quota."""
+        ...
 
     @property
     def writable_sockets(self) -> WritableSockets:
@@ -149,6 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         "_swept_size_left",
         "_transport",
         "_unsent",
+        "_waiting",
         "channel",
         "idle_sweeps",
         "was_active",
@@ -167,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1  # of the transport's socket; -1 if writes must not bypass the transport
         self._file_response: FileResponse | None = None
+        self._waiting: Buffer = b""  # a response that is written at the end of the turn
         self._is_closed_when_sent = False
         self._awaited: AwaitedResponse | None = None
         self._is_reading = True
@@ -247,6 +258,8 @@ class Connection(asyncio.BufferedProtocol):
             self._serve()
             return
         # Fast path: exactly one whole request has arrived, so there is no order of responses to keep.
+        if nbytes >= LONG_FRAME_SIZE:
+            self._registry.turn_writes.flush()
         try:
             response = self._dispatcher.dispatch(frame, channel)
         except Exception as error:
@@ -270,9 +283,14 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent.drained(self)
         self.release(Hold.UNSENT_RESPONSES)
 
+    def eof_received(self) -> None:
+        """Send what waits: the transport closes itself then."""
+        self.write_waiting()
+
     def connection_lost(self, exc: Exception | None) -> None:
         traffic = self.traffic()
         self._transport = None
+        self._waiting = b""
         self._discard_file_response()
         self._descriptor = -1
         self._unsent.drained(self)
@@ -298,6 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._file_response is not None:
             self._is_closed_when_sent = True
         elif self._transport is not None:
+            self.write_waiting()
             self._transport.close()
 
     def abort(self) -> None:
@@ -307,6 +326,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Serve the requests that have arrived, for at most one turn."""
+        self._registry.turn_writes.flush()
         reader = self._reader
         unwritten: Buffers = []
         try:
@@ -434,24 +454,47 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _respond(self, buffers: Buffers | None, sending_since_s: float | None = None) -> None:
-        """Write the responses of all requests in `channel.completed`, which includes requests that expect no response.
+        """Send the responses of all requests in `channel.completed`, which includes requests that expect no response.
 
         `sending_since_s` is the present time if some of the responses were gathered before, else None.
         """
         transport = self._transport
         if buffers and transport is not None:
             response = buffers[0] if len(buffers) == 1 else self._joined_or_written(transport, buffers)
-            sent = 0
-            if response and self._may_write_directly(transport):
-                try:
-                    sent = os.write(self._descriptor, response)
-                except OSError:
-                    sent = 0  # the socket is full; or it is broken, which the transport's write reports as well
-            if sent < len(response):
-                transport.write(memoryview(response)[sent:])
+            if response:
+                turn_writes = self._registry.turn_writes
+                if turn_writes.is_worthwhile and self._descriptor >= 0 and len(response) <= JOIN_SIZE_MAX:
+                    self.write_waiting()
+                    self._waiting = response
+                    turn_writes.add(self)
+                    return
+                self._write(transport, response)
         channel = self.channel
         if channel.completed:
-            channel.sent(self._registry.monotonic_s(), sending_since_s)
+            now_s = self._registry.monotonic_s()
+            channel.sent(now_s, sending_since_s)
+            if buffers:
+                self._registry.turn_writes.note(self, now_s)
+
+    def write_waiting(self) -> None:
+        """Part of `Writer`."""
+        waiting = self._waiting
+        if waiting:
+            self._waiting = b""
+            if self._transport is not None:
+                self._write(self._transport, waiting)
+
+    def _write(self, transport: asyncio.Transport, response: Buffer) -> None:
+        if transport.is_closing():
+            return
+        sent = 0
+        if self._descriptor >= 0 and not transport.get_write_buffer_size():
+            try:
+                sent = os.write(self._descriptor, response)
+            except OSError:
+                sent = 0  # the socket is full; or it is broken, which the transport's write reports as well
+        if sent < len(response):
+            transport.write(memoryview(response)[sent:])
 
     def _respond_gathered(self, buffers: Buffers) -> None:
         if buffers or self.channel.completed:
@@ -471,6 +514,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return small buffers joined into one. Write large ones, which is not worth a copy, and return nothing."""
         if sum(map(len, buffers)) <= JOIN_SIZE_MAX:
             return b"".join(buffers)
+        self.write_waiting()
         self._write_large(transport, buffers)
         return b""
 

@@ -22,16 +22,17 @@ from broker.network.channel import NOBODY, Channel, Hold
 from broker.network.connection import NO_TRAFFIC, Connection, Dispatcher, Traffic
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.network.descriptors import DescriptorBudget
-from broker.network.muted_connections import MutedConnections
 from broker.network.network import Arrival, ListenError, ListeningPort, Network, SocketOptions
 from broker.network.principals import NoPrincipalError, PrincipalBuilder
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.sasl.session import SaslListener, SaslSession
 from broker.network.tls import NotAuthenticated, TlsListener
+from broker.network.turn_writes import TurnWrites
 from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import SCRATCH_SIZE, FrameReader
 
 if TYPE_CHECKING:
+    from broker.network.muted_connections import MutedConnections
     from broker.network.writable_sockets import WritableSockets
 
 logger = logging.getLogger("kafka.network.listener")
@@ -98,7 +99,8 @@ class Listener:
         self.monotonic_s = clock.monotonic_s
         self.send_buffer_size = settings.send_buffer_bytes
         self._writable_sockets: WritableSockets | None = None
-        self.muted: MutedConnections
+        self._muted: MutedConnections | None = None
+        self.turn_writes = TurnWrites(clock.monotonic_s)
         self._network = network
         self._settings = settings
         self._quotas = quotas
@@ -133,6 +135,15 @@ class Listener:
         """Connections closed because they were idle."""
         self.refused_count = 0
         """Connections refused, or not accepted, because the process has too few file descriptors left."""
+
+    @property
+    def muted(self) -> MutedConnections:
+        """Part of `Registry`."""
+        if self._muted is None:
+            from broker.network.muted_connections import MutedConnections  # on demand: few clients exceed a quota
+
+            self._muted = MutedConnections(self.monotonic_ms, self._loop.call_later)
+        return self._muted
 
     @property
     def writable_sockets(self) -> WritableSockets:
@@ -176,7 +187,6 @@ class Listener:
 
             self._dispatcher = SaslDispatcher(dispatcher, self._clock)
         self._loop = asyncio.get_running_loop()
-        self.muted = MutedConnections(self.monotonic_ms, self._loop.call_later)
         self._accept_again()
         self._schedule_idle_sweep()
 
@@ -202,6 +212,7 @@ class Listener:
     def close_connections(self) -> None:
         """Abort the open connections, and those that are just being accepted."""
         self._is_closed = True
+        self.turn_writes.flush()
         for connection in list(self._connections):
             connection.abort()
         if self._writable_sockets is not None:

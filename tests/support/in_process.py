@@ -6,7 +6,7 @@ Owns: the server's life.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from base.file_slice import FileSlice
 from broker.environment import environment_of_this_machine
 from broker.network.channel import Channel
 from broker.network.connection import Buffers
+from broker.network.listener import Listener
 from broker.network.unsent_responses import UnsentResponses
 from broker.requests.dispatch import RequestDispatcher
 from broker.requests.local_client import LocalClient
@@ -51,12 +52,19 @@ class UntimedFiles(OsFiles):
 class InProcessBroker(LocalClient):
     """One running broker; `ask` sends a request and returns the decoded response."""
 
-    def __init__(self, dispatcher: RequestDispatcher, services: Services, metrics_port: int | None = None) -> None:
+    def __init__(
+        self,
+        dispatcher: RequestDispatcher,
+        services: Services,
+        metrics_port: int | None = None,
+        listeners: Collection[Listener] = (),
+    ) -> None:
         super().__init__(dispatcher, services.clock, LISTENER)
         self.dispatcher = dispatcher
         self.services = services
         """The broker's components, for states that no request can cause."""
         self.metrics_port = metrics_port
+        self.listeners = listeners
 
     async def send(self, frame: bytes, channel: Channel) -> Buffers | None:
         """Return the response; fail if it has a secret of the suite."""
@@ -125,6 +133,7 @@ async def running_broker(
     server = Server(config, replace(machine, clock=clock or machine.clock, files=files or UntimedFiles()))
     try:
         await server.start()
-        yield InProcessBroker(server.dispatcher, server._services, server.metrics_port)
+        listeners = server._listeners.sockets.listeners
+        yield InProcessBroker(server.dispatcher, server._services, server.metrics_port, listeners)
     finally:
         await server.stop()

@@ -26,6 +26,7 @@ from broker.network.file_response import FileResponse
 from broker.network.listener import Listener, ListenerSettings
 from broker.network.network import ListenError
 from broker.network.os_network import OsNetwork
+from broker.network.turn_writes import TurnWrites
 from broker.network.unsent_responses import UnsentResponses
 from broker.network.writable_sockets import writable_sockets
 from protocol.errors import Malformed
@@ -96,6 +97,14 @@ def new_listener(name: str, limits: ConnectionLimits, **settings: int) -> Listen
         CLOCK,
         on_exceeded=lambda: None,
     )
+
+
+@pytest.fixture(params=[False, True], ids=["written at once", "written after the turn"], autouse=True)
+def waits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether small responses wait for the end of the turn."""
+    does_wait: bool = request.param
+    monkeypatch.setattr(TurnWrites, "is_worthwhile", property(lambda _: does_wait, lambda *_: None))
+    return does_wait
 
 
 @asynccontextmanager
@@ -189,15 +198,40 @@ async def test_a_waiting_connection_keeps_others_served() -> None:
         writer.close()
 
 
-async def test_promised_response_is_sent_within_the_call_that_completes_it() -> None:
+async def test_promised_response_is_sent_within_the_call_or_the_turn_that_completes_it(waits: bool) -> None:
     script = Script()
     async with listening(script) as (_, port):
         with socket.create_connection(("127.0.0.1", port), 10) as client:
             client.sendall(framed(b"p1"))
             await until(lambda: len(script.promised) == 1)
             script.promised[0].set_result([framed(b"kept")])
+            if waits:
+                await asyncio.sleep(0)
             client.setblocking(False)
-            assert client.recv(100) == framed(b"kept"), "without a turn of the event loop"
+            assert client.recv(100) == framed(b"kept")
+
+
+async def test_completed_response_is_sent_before_the_listener_closes_its_connections() -> None:
+    script = Script()
+    async with listening(script) as (listener, port):
+        with socket.create_connection(("127.0.0.1", port), 10) as client:
+            client.sendall(framed(b"p1"))
+            await until(lambda: len(script.promised) == 1)
+            script.promised[0].set_result([framed(b"kept")])
+            listener.close_connections()
+            await until(lambda: listener.connection_count == 0)
+            assert client.recv(100) == framed(b"kept")
+            assert client.recv(100) == b""
+
+
+async def test_client_that_sends_nothing_more_gets_its_response() -> None:
+    async with listening(Script()) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"e1"))
+        writer.write_eof()
+        assert await read_frame(reader) == b"e1"
+        assert await reader.read() == b""
+        writer.close()
 
 
 async def test_connection_accepted_while_the_listener_closes_is_closed() -> None:

@@ -4,6 +4,7 @@ from base.line_limit import LineLimit
 from broker.network.channel import Channel, Hold
 from broker.network.connection import Buffers
 from broker.network.request_memory import AccountedConnection, RequestMemory
+from broker.network.turn_writes import TurnWrites
 from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import LENGTH, FrameReader
 from tests.support.manual_clock import ManualClock
@@ -20,6 +21,7 @@ class Served:
         return None
 
     closing_lines = LineLimit(10)
+    turn_writes = TurnWrites(lambda: 0.0)
 
     def closed(self, connection: object, traffic: object = None) -> None:
         pass

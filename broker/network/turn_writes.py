@@ -1,0 +1,92 @@
+"""Small responses that wait for the end of a turn of the event loop, and then leave one after the other.
+
+A write wakes its client. If that sleeps on another processor, the wake-up costs several microseconds, more than the
+rest of the write. The writes at the end of a turn follow each other closely, so most of them find the processor of
+their clients awake, and the responses share two readings of the clock. With 16 clients that have one request in flight
+each, this saves 5 to 16 % of the CPU time of a request, by the kind of request.
+
+A client that is served alone would only wait. So responses wait only after those of two connections have followed each
+other at once, until `ALONE_MAX` turns have had one response each.
+
+Owns which connections have responses that wait, and when they are sent. Must not know what is sent, or how.
+
+Invariant: a response waits for the present turn of the event loop at most, and not for work that is known to be long:
+`flush` is called before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from broker.network.channel import Channel
+
+TOGETHER_S: Final = 0.000_2
+"""Responses of two connections within this time belong to one turn, as far as that can be known cheaply."""
+ALONE_MAX: Final = 16
+AGE_MAX_S: Final = 0.001
+"""How old the first response may be when another one is added: then all are sent."""
+
+
+class Writer(Protocol):
+    """A connection with a response that waits."""
+
+    channel: Channel
+
+    def write_waiting(self) -> None:
+        """Write what waits, if anything does. Never raises."""
+
+
+class TurnWrites:
+    """The connections of one listener that have a response to send in this turn."""
+
+    __slots__ = ("_alone_count", "_first_s", "_last", "_last_s", "_monotonic_s", "_writers", "is_worthwhile")
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._writers: list[Writer] = []
+        self._first_s = 0.0
+        """When the first of them was added."""
+        self._last: Writer | None = None
+        self._last_s = 0.0
+        self._alone_count = 0
+        self.is_worthwhile = False
+        """Whether responses had better wait: those of several connections come together."""
+
+    def note(self, writer: Writer, now_s: float) -> None:
+        """Note that a response was written at once, at `now_s` (monotonic seconds)."""
+        if self._last is not writer:
+            self._last = writer
+            if now_s - self._last_s < TOGETHER_S:
+                self.is_worthwhile = True
+                self._alone_count = 0
+        self._last_s = now_s
+
+    def add(self, writer: Writer) -> None:
+        """Write what waits in `writer`, and note its completed requests as sent: at the end of this turn, or now."""
+        writers = self._writers
+        writers.append(writer)
+        if len(writers) == 1:
+            self._first_s = self._monotonic_s()
+            asyncio.get_running_loop().call_soon(self.flush)
+        elif self._monotonic_s() - self._first_s > AGE_MAX_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        writers = self._writers
+        if not writers:
+            return
+        self._writers = []
+        sending_since_s = self._monotonic_s()
+        for writer in writers:
+            writer.write_waiting()
+        now_s = self._monotonic_s()
+        for writer in writers:
+            writer.channel.sent(now_s, sending_since_s)
+        if len(writers) > 1:
+            self._alone_count = 0
+        else:
+            self._alone_count += 1
+            self.is_worthwhile = self._alone_count < ALONE_MAX

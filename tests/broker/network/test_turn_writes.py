@@ -1,0 +1,80 @@
+"""When responses wait for the end of a turn, and when those that wait are written."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from broker.network.turn_writes import AGE_MAX_S, ALONE_MAX, TOGETHER_S, TurnWrites
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Connection:
+    """A writer that notes what becomes of it."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.channel: Any = SimpleNamespace(sent=lambda *times: self.events.append(times))
+
+    def write_waiting(self) -> None:
+        self.events.append("written")
+
+
+def test_responses_wait_once_two_connections_have_one_at_the_same_time() -> None:
+    writes = TurnWrites(Clock())
+    first, second = Connection(), Connection()
+    writes.note(first, 1.0)
+    writes.note(first, 1.0)
+    assert not writes.is_worthwhile, "a client that pipelines"
+    writes.note(second, 1.0 + 2 * TOGETHER_S)
+    assert not writes.is_worthwhile, "one after the other"
+    writes.note(first, 1.0 + 2.5 * TOGETHER_S)
+    assert writes.is_worthwhile
+
+
+async def test_what_waits_is_written_at_the_end_of_the_turn_and_then_noted_as_sent() -> None:
+    clock = Clock()
+    writes = TurnWrites(clock)
+    connections = [Connection() for _ in range(3)]
+    for connection in connections:
+        writes.add(connection)
+    assert [connection.events for connection in connections] == [[]] * 3
+    await asyncio.sleep(0)
+    assert [connection.events for connection in connections] == [["written", (clock.now_s, clock.now_s)]] * 3
+    writes.flush()
+    assert len(connections[0].events) == 2, "nothing waits any more"
+
+
+async def test_a_response_that_is_old_is_written_with_the_next_one() -> None:
+    clock = Clock()
+    writes = TurnWrites(clock)
+    first, second = Connection(), Connection()
+    writes.add(first)
+    clock.now_s += 2 * AGE_MAX_S
+    writes.add(second)
+    assert first.events == second.events == ["written", (clock.now_s, clock.now_s)]
+
+
+async def test_responses_do_not_wait_after_many_turns_with_one_response() -> None:
+    writes = TurnWrites(Clock())
+    writes.is_worthwhile = True
+    for _ in range(ALONE_MAX - 1):
+        writes.add(Connection())
+        writes.flush()
+    assert writes.is_worthwhile
+    writes.add(Connection())
+    writes.add(Connection())
+    writes.flush()
+    for _ in range(ALONE_MAX):
+        assert writes.is_worthwhile
+        writes.add(Connection())
+        writes.flush()
+    assert not writes.is_worthwhile
