@@ -328,7 +328,7 @@ class _Read:
         content_position = -1
         content = _NOTHING
         while True:
-            extent = _extent_or_none(segment, content, position - content_position, position)
+            extent = _extent_or_none(segment, content, position - content_position, position) if content else None
             if extent is None:
                 if position == content_position:
                     raise CorruptSegmentError(segment.path, position, f"{limit - position} bytes are no batch")
