@@ -11,14 +11,18 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from multiprocessing.pool import AsyncResult
 
 from tests.sim.faults import Fault
 from tests.sim.guards import all_guards, line_of, rule_without
 from tests.sim.run import BROKERS, Outcome, clients_of, run_alone, run_seed
 from tests.sim.shrink import shrunk
+
+AHEAD = 4
+"""How many seeds wait for each worker, or run in it, so that none waits for a slow one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,14 +88,14 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
 
 def _run_all(seeds: Iterable[int], brokers: int, workers: int) -> Iterator[Outcome]:
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=200) as pool:
-        # imap reads its input ahead without bound, so it gets it in small portions.
-        portion: list[int] = []
+        # imap would read its input ahead without bound.
+        under_way = deque[AsyncResult[Outcome]]()
         for seed in seeds:
-            portion.append(seed)
-            if len(portion) == 8 * workers:
-                yield from pool.imap(partial(run_alone, brokers), portion)
-                portion = []
-        yield from pool.imap(partial(run_alone, brokers), portion)
+            under_way.append(pool.apply_async(run_alone, (brokers, seed)))
+            if len(under_way) == AHEAD * workers:
+                yield under_way.popleft().get()
+        for result in under_way:
+            yield result.get()
 
 
 def _measure_guards(options: argparse.Namespace) -> int:
