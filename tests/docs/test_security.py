@@ -15,6 +15,7 @@ from broker.requests.routes import TABLE
 from protocol.api import APIS
 from tests.support.broker import ROOT
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 PAGE = ROOT / "docs" / "security.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -83,6 +84,7 @@ def test_steps_work_as_written(folder: Path) -> None:
     with (folder / "log").open("wb") as log:
         broker = subprocess.Popen(["sh", "-c", f"exec {start}"], cwd=folder, env=environment, stdout=log, stderr=log)
     try:
+        wait_until(lambda: "] started" in (folder / "log").read_text() or broker.poll() is not None, "a broker")
         consumed = [run(command) for command in administration][-1]
         assert consumed == "first order\n"
         add = next(command for command in administration if "kafka-acls" in command)

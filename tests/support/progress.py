@@ -1,7 +1,7 @@
 """What `bin/test` prints while it runs: how far it is, how long it will take, each failure at once, the slowest files.
 
-Owns: the lines about progress, and how long each file took last time, which pytest's cache keeps. Must not know how the
-tests are spread over workers.
+Owns: the lines about progress, and how long each file took last time, which pytest's cache keeps if there is one. Must
+not know how the tests are spread over workers.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Reporter:
     """Prints the progress in place of pytest's dots; pytest prints the details of failures and its summary."""
 
     def __init__(self, config: pytest.Config, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._config = config
+        self._cache: pytest.Cache | None = getattr(config, "cache", None)  # `-p no:cacheprovider` leaves it out
         self._now_s = now_s
         self._started_s = self._printed_s = now_s()
         self._progress: Progress | None = None
@@ -113,9 +113,7 @@ class Reporter:
         self._has_line = False
 
     def begin(self, nodeids: Sequence[str]) -> None:
-        assert self._config.cache is not None
-        before = self._config.cache.get(SECONDS_KEY, {})
-        self._progress = Progress(Counter(map(file_of, nodeids)), before)
+        self._progress = Progress(Counter(map(file_of, nodeids)), self._seconds_before())
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if session.items:
@@ -161,9 +159,13 @@ class Reporter:
         self._writer.line("slowest files:")
         for file, seconds in self._progress.slowest():
             self._writer.line(f"{seconds:8.1f} s  {file}")
-        assert self._config.cache is not None
-        before = self._config.cache.get(SECONDS_KEY, {})
-        self._config.cache.set(SECONDS_KEY, {**before, **self._progress.seconds})
+        if self._cache is not None:
+            self._cache.set(SECONDS_KEY, {**self._seconds_before(), **self._progress.seconds})
+
+    def _seconds_before(self) -> Mapping[str, float]:
+        """Return how long each file took when it was run last."""
+        found: Mapping[str, float] = {} if self._cache is None else self._cache.get(SECONDS_KEY, {})
+        return found
 
     def _clear(self) -> None:
         if self._has_line:
