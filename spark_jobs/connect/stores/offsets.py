@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.stores.config_state import encoded
@@ -22,6 +22,10 @@ from spark_jobs.connect.stores.java_map_file import read_map, write_map
 from spark_jobs.connect.stores.topic_log import TopicLog
 
 logger = logging.getLogger("org.apache.kafka.connect.storage.OffsetStorageWriter")
+
+REFRESH_S: Final = 80.0
+"""How long a refresh may take. A killed worker leaves a transaction open, which the broker ends after a minute, the
+default of `transaction.timeout.ms`, and at most ten seconds."""
 
 Partition = Mapping[str, Any]
 Offset = Mapping[str, Any]
@@ -189,7 +193,7 @@ class TopicOffsets(_Stored):
         self._log.stop()
 
     def refresh(self) -> None:
-        self._log.read_to_end()
+        self._log.read_to_end(REFRESH_S)
 
     def store(self, connector: str, offsets: Offsets, timeout_s: float) -> bool:
         sent = [self._log.write(key, value) for key, value in self.messages(connector, offsets)]

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    OFFSET_END,
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from spark_jobs.connect.base.errors import ConfigError, ConnectError
 
@@ -67,6 +67,7 @@ class TopicLog:
         self._stopping = threading.Event()
         self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=f"log-{topic}", daemon=True)
+        self._admin: AdminClient | None = None
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
 
@@ -76,7 +77,8 @@ class TopicLog:
         Raises ConfigError if it is not compacted, and ConnectError if it cannot be created or read.
         """
         try:
-            partitions = self._create()
+            self._admin = AdminClient(self._client)
+            partitions = self._create(self._admin)
             # A key has one partition, whichever worker writes it: Java's select it so.
             self._producer = Producer({**self._producer_settings, "partitioner": "murmur2_random"})
             self._consumer = Consumer(
@@ -107,7 +109,7 @@ class TopicLog:
             self._producer.flush(REQUEST_TIMEOUT_S)
         if self._consumer is not None:
             self._consumer.close()
-        self._producer = self._consumer = None  # a client ends when nothing refers to it
+        self._admin = self._producer = self._consumer = None  # a client ends when nothing refers to it
 
     def write(self, key: bytes, value: bytes | None) -> Future[None]:
         """Send a record; the result is set when it is acknowledged, or is a ConnectError."""
@@ -132,7 +134,10 @@ class TopicLog:
         return bool(self._producer.flush(timeout_s) == 0)
 
     def read_to_end(self, timeout_s: float | None = REQUEST_TIMEOUT_S) -> None:
-        """Return when everything that the topic has now was read. Raises ConnectError after `timeout_s`."""
+        """Return when everything that the topic has now was read. Raises ConnectError after `timeout_s`.
+
+        A consumer of committed records waits for transactions that are open now and have records in the topic.
+        """
         wish: Future[None] = Future()
         with self._lock:
             if self._has_ended:
@@ -143,9 +148,8 @@ class TopicLog:
         except TimeoutError:
             raise ConnectError(f"the topic {self.topic} was not read to its end within {timeout_s:g} s") from None
 
-    def _create(self) -> int:
+    def _create(self, admin: AdminClient) -> int:
         """Create the topic unless it exists; return the number of its partitions."""
-        admin = AdminClient(self._client)
         give_up_s = time.monotonic() + REQUEST_TIMEOUT_S
         while time.monotonic() < give_up_s:
             # A request for this topic alone would let the broker create it, with its defaults.
@@ -193,8 +197,9 @@ class TopicLog:
             for each in [each for each in ends if self._has_reached(each[1])]:
                 ends.remove(each)
                 each[0].set_result(None)
-            if self._producer is not None:
-                self._producer.poll(0)
+            for client in (self._admin, self._producer):
+                if client is not None:
+                    client.poll(0)
         with self._lock:
             self._has_ended = True
         for wish, _ in [*ends, *((wish, None) for wish in self._wishes)]:
@@ -217,15 +222,15 @@ class TopicLog:
     def _ends(self) -> dict[int, int]:
         """Return the end of each partition. Raises KafkaException.
 
-        One request asks for all of a broker: it waits until the fetch before it on the connection has a response.
+        The admin client asks, not the consumer: to a consumer of committed records the end is where the first open
+        transaction begins, and records that were committed behind it would not be read.
         """
-        assert self._consumer is not None
-        wanted = [TopicPartition(self.topic, each, OFFSET_END) for each in self._positions]  # the time -1 is the end
-        found = self._consumer.offsets_for_times(wanted, REQUEST_TIMEOUT_S)
-        for each in found:
-            if each.error is not None:
-                raise KafkaException(each.error)
-        return {each.partition: each.offset for each in found}
+        assert self._admin is not None
+        wanted = {TopicPartition(self.topic, each): OffsetSpec.latest() for each in self._positions}
+        found = self._admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
+        )
+        return {each.partition: end.result().offset for each, end in found.items()}
 
     def _take(self, timeout_s: float) -> None:
         """Read what has arrived; wait for the first record at most `timeout_s`."""
