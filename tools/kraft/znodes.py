@@ -101,13 +101,29 @@ def to_kraft(nodes: Mapping[str, Node], brokers: Collection[int], report: Report
     reader.read_acls()
     reader.read_tokens()
     reader.read_features()
+    return Translated(reader.image, cluster_id, controller_epoch(nodes), reader.created_ids)
+
+
+def controller_epoch(nodes: Mapping[str, Node]) -> int:
+    """Return how often a controller was elected; 0 if none was."""
     epoch = nodes.get(paths.CONTROLLER_EPOCH)
-    return Translated(
-        reader.image,
-        cluster_id,
-        paths.decode_controller_epoch(epoch.data) if epoch is not None and epoch.data else 0,
-        reader.created_ids,
-    )
+    return paths.decode_controller_epoch(epoch.data) if epoch is not None and epoch.data else 0
+
+
+def leader_epochs(nodes: Mapping[str, Node], cluster_id: str) -> dict[tuple[UUID, int], int]:
+    """Return the leader epoch of each partition that has had a leader, by the id of its topic and its number."""
+    found = {}
+    for path, node in nodes.items():
+        parent, _, name = path.rpartition("/")
+        if parent != paths.TOPICS:
+            continue
+        topic = paths.decode_topic(name, node.data)
+        topic_id = topic.topic_id or created_topic_id(cluster_id, name)
+        for number in topic.partitions:
+            if (state := nodes.get(paths.partition_state_path((name, number)))) is not None:
+                leadership = paths.decode_partition_state((name, number), state.data, state.version)
+                found[topic_id, number] = leadership.state.leader_epoch
+    return found
 
 
 def created_topic_id(cluster_id: str, topic: str) -> UUID:

@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from base.topic_partition import TopicPartition
 from broker.cluster.metadata_store import RETIRED_FILE, STORE_FILE_ENDINGS
 from controller.embedded.sqlite_store import METADATA_FILE
-from controller.tree import paths as tree_paths
 from protocol.ids import random_id
 from storage.disk.names import KRAFT_METADATA, DirectoryState
 from tools.kraft import metadata_log, node_folders, znodes
@@ -27,6 +27,8 @@ from tools.kraft.image import ClusterImage, records_of, replayed
 from tools.kraft.metadata_log import SnapshotId
 from tools.kraft.node_folders import KRAFT_VERSION, ZOOKEEPER_VERSION, FolderError, NodeFolder, PartitionFolder
 from tools.kraft.znodes import Node, Report, Translated
+
+PARTITIONS_SHOWN: Final = 3
 
 
 class ConversionError(Exception):
@@ -237,13 +239,37 @@ class FromKraft:
                             f"the data of partition {name}-{number} is in no folder of node {node_id}"
                         )
 
-    def nodes(self, found: Mapping[str, Node]) -> dict[str, Node]:
-        """Return the tree that replaces `found`. The epoch of the controller does not fall."""
-        epoch = found.get(tree_paths.CONTROLLER_EPOCH)
-        before = 0 if epoch is None or not epoch.data else tree_paths.decode_controller_epoch(epoch.data)
-        kept = {path: node for path, node in found.items() if znodes.is_left_as_it_is(path)}
-        higher = {tree_paths.CONTROLLER_EPOCH: Node(tree_paths.encode_controller_epoch(max(self._epoch, before)))}
-        return {**self._wanted, **higher, **kept}
+    def nodes(self, found: Mapping[str, Node]) -> dict[str, Node] | None:
+        """Return the tree that replaces `found`; None if brokers have run on `found` since the nodes of KRaft stopped.
+
+        Raises ConversionError if both sides have gone on.
+        """
+        if self._is_superseded_by(found):
+            return None
+        return self._wanted | {path: node for path, node in found.items() if znodes.is_left_as_it_is(path)}
+
+    def _is_superseded_by(self, found: Mapping[str, Node]) -> bool:
+        """Return whether brokers have run on the tree `found` since.
+
+        They elect a controller and leaders, whose epochs rise. A topic that only the tree has proves nothing: Kafka 4
+        may have deleted it.
+
+        Raises ConversionError if the nodes of KRaft have also changed what the tree does not have.
+        """
+        ours, theirs = (znodes.leader_epochs(nodes, self.cluster_id) for nodes in (self._wanted, found))
+        is_newer = znodes.controller_epoch(found) > self._epoch
+        if not is_newer and not any(theirs[each] > ours[each] for each in ours.keys() & theirs.keys()):
+            return False
+        newer = [each for each in ours if ours[each] > theirs.get(each, -1)]
+        if newer:
+            names = {topic.topic_id: name for name, topic in self._image.topics.items()}
+            partitions = ", ".join(f"{names[topic_id]}-{number}" for topic_id, number in newer[:PARTITIONS_SHOWN])
+            raise ConversionError(
+                "brokers have run on the target since the nodes of KRaft stopped, but it lacks partitions of these "
+                f"nodes, or has a lower leader epoch of them: {len(newer)}, such as {partitions}. Name the folders of "
+                "all nodes in one command, before a broker starts, or choose a new target"
+            )
+        return True
 
     def lines(self) -> Iterator[str]:
         yield from _summary(self._image)
@@ -254,7 +280,7 @@ class FromKraft:
             for replica in one.replicas
         }
         for node_id in sorted(others - node_folders.by_node(self._folders).keys()):
-            yield f"Note: node {node_id} has replicas: convert its folders too, before its broker starts"
+            yield f"Note: node {node_id} has replicas: name its folders in the same command, before a broker starts"
         yield from (f"Note: {note}" for note in self.report.notes)
 
     def finish(self) -> str:

@@ -206,10 +206,15 @@ def _from_kraft(options: argparse.Namespace) -> Iterator[str]:
         with _target(options) as (target, target_name):
             _require_cluster(target, target_name, conversion.cluster_id)
             found = _read(target)
-            _write(target, conversion.nodes(found), found)
+            wanted = conversion.nodes(found)
+            if wanted is not None:
+                _write(target, wanted, found)
         finished = conversion.finish()
-        yield from conversion.lines()
-        yield f"Copied the metadata of cluster {conversion.cluster_id} to {target_name}"
+        if wanted is None:
+            yield f"The metadata in {target_name} stays: brokers have run on it since the nodes of KRaft stopped"
+        else:
+            yield from conversion.lines()
+            yield f"Copied the metadata of cluster {conversion.cluster_id} to {target_name}"
         yield finished
 
 

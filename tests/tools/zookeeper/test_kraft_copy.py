@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -10,16 +12,20 @@ from uuid import UUID
 import pytest
 
 from controller.embedded.sqlite_store import METADATA_FILE
+from controller.store.state_store import Create, Delete, SetData
 from storage.disk import checkpoints
 from storage.disk.files import OsFiles
+from storage.disk.names import KRAFT_METADATA
 from tests.tools.conftest import Outcome, RunTool
 from tests.tools.kraft.folders import SEGMENTS, make_folder, write_tree
 from tests.tools.kraft.metadata import CLUSTER_ID, WITHOUT_ID, tree
 from tools.kraft import metadata_records, node_folders
 from tools.kraft.metadata_log import SnapshotId, VersionedRecord, snapshot
 from tools.zookeeper import kraft_copy, metadata_copy
+from tools.zookeeper.znode_trees import Change, EmbeddedTree
 
 TOPIC = b'{"partitions":{"0":[1]},"topic_id":"pSEGtdSkRXmCBClYmmabVw","version":3}'
+STATE = "/brokers/topics/t/partitions/0/state"
 SNAPSHOT = "__cluster_metadata-0/00000000000000000007-0000000006.checkpoint"
 
 
@@ -46,6 +52,28 @@ def from_kraft(run: RunTool, data: Path) -> Callable[..., Outcome]:
         return run(metadata_copy.main, "--from-kraft", folders, "--to-log-dir", to, *options)
 
     return convert
+
+
+@pytest.fixture
+def pair(run: RunTool, tmp_path: Path) -> tuple[Path, Path]:
+    """The folders of two nodes with the same metadata log. The first one is a broker's again, with the tree."""
+    a, b = (make_folder(tmp_path / name, "t-0", broker_id=number) for name, number in (("a", 1), ("b", 2)))
+    nodes = tree({"t": TOPIC.replace(b"[1]", b"[1,2]")})
+    write_tree(a, {path: node.data for path, node in nodes.items()})
+    assert run(metadata_copy.main, "--from-log-dir", str(a), "--to-kraft", f"{a},{b}").status == 0
+    shutil.copytree(a / KRAFT_METADATA, b / KRAFT_METADATA)
+    assert run(metadata_copy.main, "--from-kraft", str(a), "--to-log-dir", str(a)).status == 0
+    return a, b
+
+
+def change_tree(folder: Path, changes: Sequence[Change]) -> None:
+    with closing(EmbeddedTree([folder / METADATA_FILE], is_writable=True)) as target:
+        target.apply(changes)
+
+
+def tree_of(folder: Path) -> dict[str, bytes | None]:
+    with closing(EmbeddedTree([folder / METADATA_FILE], is_writable=False)) as source:
+        return {path: node.data for path, node in metadata_copy._read(source).items()}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -287,8 +315,53 @@ def test_brokers_of_a_cluster_become_nodes(run: RunTool, tmp_path: Path) -> None
     assert partition.directories == (found[2].directory_id, found[0].directory_id)
     back = run(metadata_copy.main, "--from-kraft", f"{a},{b}", "--to-log-dir", f"{a},{b}")
     assert back.status == 0, back
-    assert "Note: node 2 has replicas: convert its folders too, before its broker starts" in back.stdout
+    assert "Note: node 2 has replicas: name its folders in the same command, before a broker starts" in back.stdout
     assert [node_folders.read_folder(folder).version for folder in (a, b, c)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/controller_epoch", b"7"),
+        (STATE, b'{"controller_epoch":6,"leader":1,"version":1,"leader_epoch":9,"isr":[1]}'),
+    ],
+)
+def test_a_tree_that_brokers_have_used_since_stays(
+    run: RunTool, pair: tuple[Path, Path], path: str, data: bytes
+) -> None:
+    """Its ISRs and leader epochs decide which records are kept."""
+    a, b = pair
+    change_tree(a, [SetData(path, data), Create("/brokers/topics/new", TOPIC)])
+    used = tree_of(a)
+    done = run(metadata_copy.main, "--from-kraft", str(b), "--to-log-dir", str(a))
+    assert done.status == 0, done
+    assert "stays: brokers have run on it since the nodes of KRaft stopped" in done.stdout
+    assert tree_of(a) == used
+    assert node_folders.read_folder(b).version == 0
+
+
+def test_a_tree_that_brokers_have_used_since_and_that_lacks_a_topic_is_refused(
+    run: RunTool, pair: tuple[Path, Path]
+) -> None:
+    a, b = pair
+    gone = [f"/brokers/topics/t{each}" for each in ("/partitions/0/state", "/partitions/0", "/partitions", "")]
+    change_tree(a, [SetData("/controller_epoch", b"7"), *map(Delete, gone)])
+    refused = run(metadata_copy.main, "--from-kraft", str(b), "--to-log-dir", str(a))
+    assert refused.status == 1
+    assert refused.stderr.startswith(
+        "Error: brokers have run on the target since the nodes of KRaft stopped, but it lacks partitions of these "
+        "nodes, or has a lower leader epoch of them: 1, such as t-0. Name the folders of all nodes"
+    )
+    assert node_folders.read_folder(b).version == 1
+
+
+def test_a_topic_that_only_the_tree_has_is_deleted(run: RunTool, pair: tuple[Path, Path]) -> None:
+    """Kafka 4 has deleted it: nobody has run on the tree."""
+    a, b = pair
+    before = tree_of(a)
+    change_tree(a, [Create("/brokers/topics/gone", TOPIC)])
+    assert run(metadata_copy.main, "--from-kraft", str(b), "--to-log-dir", str(a)).status == 0
+    assert tree_of(a) == before
 
 
 def test_the_metadata_of_a_cluster_on_one_machine_goes_to_a_node_and_comes_back(
