@@ -51,7 +51,6 @@ _REMOVED_IN_KAFKA_4: Final = frozenset(
     for prefix in ("", "log.")
     for name in ("message.format.version", "message.timestamp.difference.max.ms", "message.downconversion.enable")
 )
-_ENCRYPTED: Final = "encryptedPassword:"
 _ACL_ROOTS: Final = (
     (acl_nodes.LITERAL_ROOT, acls.PatternType.LITERAL),
     (acl_nodes.PREFIXED_ROOT, acls.PatternType.PREFIXED),
@@ -227,7 +226,7 @@ class _TreeReader:
         for key, value in values.items():
             if key in _REMOVED_IN_KAFKA_4:
                 notes.append(f"{path}: {key}={value} is not taken: Kafka 4 does not have it")
-            elif value.startswith(_ENCRYPTED):
+            elif entity_type == "brokers" and is_password(key):
                 notes.append(f"{path}: {key} is not taken: it is encrypted with password.encoder.secret; set it again")
             else:
                 taken[key] = value

@@ -117,7 +117,7 @@ def test_nothing_is_translated_without_a_cluster() -> None:
         ),
         (
             "/config/brokers/1",
-            b'{"version":1,"config":{"listener.name.a.ssl.keystore.password":"encryptedPassword:x,iterations:1"}}',
+            b'{"version":1,"config":{"listener.name.a.ssl.keystore.password":"salt:x,encryptedPassword:y"}}',
             "/config/brokers/1: listener.name.a.ssl.keystore.password is not taken: it is encrypted",
         ),
         (
