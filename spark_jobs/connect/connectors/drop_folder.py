@@ -318,16 +318,16 @@ class DropFolderSourceTask(SourceTask):
 
     def _finish(self, found: Found) -> None:
         """Do what `after.file` says. After a failure the file is found, and finished, by the next listing."""
-        if self._seen.get(found.name, found) != found:
-            return  # it has changed, and the next listing finds another file
+        if self._settings["after.file"] == "keep":
+            self._done[found.name] = found
+            return
         try:
-            match self._settings["after.file"]:
-                case "move":
-                    self._folder.move(found.name, self._settings["finished.folder"])
-                case "delete":
-                    self._folder.delete(found.name)
-                case _:
-                    self._done[found.name] = found
+            if self._folder.find(found.name) != found:
+                _LOG.info("%s has gone or changed since it was read", self._folder.path(found.name))
+            elif self._settings["after.file"] == "move":
+                self._folder.move(found.name, self._settings["finished.folder"])
+            else:
+                self._folder.delete(found.name)
         except FileNotFoundError:
             _LOG.info("%s has gone", self._folder.path(found.name))
         except OSError as error:

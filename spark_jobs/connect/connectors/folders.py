@@ -44,6 +44,8 @@ class Found:
     name: str
     size: int
     modified: str | int
+    identity: str | int = ""
+    """What tells it from another file of this name, size and time, if the folder knows: an inode, for example."""
 
 
 class Folder(ABC):
@@ -57,6 +59,10 @@ class Folder(ABC):
 
     @abstractmethod
     def files(self) -> Iterable[Found]: ...
+
+    @abstractmethod
+    def find(self, name: str) -> Found | None:
+        """Return the file that has this name now; None if there is none."""
 
     @abstractmethod
     def open(self, name: str) -> BinaryIO:
@@ -84,8 +90,17 @@ class LocalFolder(Folder):
             for entry in entries:
                 with suppress(FileNotFoundError):  # removed since
                     if entry.is_file(follow_symlinks=False):
-                        state = entry.stat(follow_symlinks=False)
-                        yield Found(entry.name, state.st_size, state.st_mtime_ns // 1_000_000)
+                        yield self._found(entry.name, entry.stat(follow_symlinks=False))
+
+    def find(self, name: str) -> Found | None:
+        try:
+            state = (self._path / name).lstat()
+        except FileNotFoundError:
+            return None
+        return self._found(name, state) if stat.S_ISREG(state.st_mode) else None
+
+    def _found(self, name: str, state: os.stat_result) -> Found:
+        return Found(name, state.st_size, state.st_mtime_ns // 1_000_000, state.st_ino)
 
     def open(self, name: str) -> BinaryIO:
         return os.fdopen(os.open(self._path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
@@ -156,8 +171,25 @@ class FtpFolder(_RemoteFolder):
         with self._client() as client:
             listed = list(client.mlsd(self._folder))
         for name, facts in listed:
-            if facts.get("type") == "file" and "/" not in name:
-                yield Found(name, int(facts.get("size", -1)), facts.get("modify", ""))
+            if "/" not in name and (found := self._found(name, facts)) is not None:
+                yield found
+
+    def find(self, name: str) -> Found | None:
+        with self._client() as client:
+            try:
+                reply = client.sendcmd(f"MLST {self._remote(name)}")
+            except ftplib.error_perm as error:
+                if not str(error).startswith(_NO_FILE):
+                    raise
+                return None
+        _, line, *_ = reply.splitlines()  # the facts stand between two lines with the code of the reply
+        facts = (each.partition("=") for each in line.lstrip().partition(" ")[0].split(";"))
+        return self._found(name, {fact.lower(): value for fact, _, value in facts})
+
+    def _found(self, name: str, facts: Mapping[str, str]) -> Found | None:
+        if facts.get("type") != "file":
+            return None
+        return Found(name, int(facts.get("size", -1)), facts.get("modify", ""), facts.get("unique", ""))
 
     def open(self, name: str) -> BinaryIO:
         with self._client() as client:
@@ -223,8 +255,19 @@ class SftpFolder(_RemoteFolder):
         with self._client() as client:
             listed = client.listdir_attr(self._folder)
         for each in listed:
-            if stat.S_ISREG(each.st_mode) and "/" not in each.filename:
-                yield Found(each.filename, each.st_size, each.st_mtime)
+            if "/" not in each.filename and (found := self._found(each.filename, each)) is not None:
+                yield found
+
+    def find(self, name: str) -> Found | None:
+        with self._client() as client:
+            try:
+                state = client.lstat(self._remote(name))
+            except FileNotFoundError:
+                return None
+        return self._found(name, state)
+
+    def _found(self, name: str, state: Any) -> Found | None:
+        return Found(name, state.st_size, state.st_mtime) if stat.S_ISREG(state.st_mode) else None
 
     def open(self, name: str) -> BinaryIO:
         with self._client() as client:

@@ -48,6 +48,7 @@ class _Session(socketserver.StreamRequestHandler):
             "EPSV": self._listen,
             "PASV": self._listen,
             "MLSD": self._list,
+            "MLST": self._describe,
             "RETR": self._retrieve,
             "MKD": self._make_folder,
             "RNFR": self._rename_from,
@@ -96,12 +97,15 @@ class _Session(socketserver.StreamRequestHandler):
         return "226 done"
 
     def _list(self, folder: str) -> str:
-        lines = []
-        for each in self._path(folder).iterdir():
-            state = each.stat()
-            kind = "file" if each.is_file() else "dir"
-            lines.append(f"type={kind};size={state.st_size};modify={int(state.st_mtime)}; {each.name}\r\n")
-        return self._transfer("".join(lines).encode())
+        return self._transfer("".join(map(self._facts, self._path(folder).iterdir())).encode())
+
+    def _describe(self, name: str) -> str:
+        return f"250-the facts\r\n {self._facts(self._path(name))}250 done"
+
+    def _facts(self, path: Path) -> str:
+        state = path.stat()
+        kind = "file" if path.is_file() else "dir"
+        return f"type={kind};size={state.st_size};modify={int(state.st_mtime)}; {path.name}\r\n"
 
     def _retrieve(self, name: str) -> str:
         return self._transfer(self._path(name).read_bytes())

@@ -156,6 +156,17 @@ def test_a_file_that_has_changed_since_it_was_read_is_not_deleted(folder: Path) 
         assert values(poll_until(task, 2)) == ["1", "2"]
 
 
+def test_a_file_that_was_replaced_since_it_was_read_is_not_deleted(folder: Path) -> None:
+    """The new file has size and time of the one that was read."""
+    with started(folder, after_file="delete") as task:
+        write(folder / "a.txt", "1\n")
+        records = poll_until(task, 1)
+        write(folder / ".new", "2\n")
+        (folder / ".new").rename(folder / "a.txt")
+        acknowledge(task, records)
+        assert (folder / "a.txt").read_text() == "2\n"
+
+
 def test_records_that_are_acknowledged_during_the_end_finish_their_file(folder: Path) -> None:
     write(folder / "a.txt", "1\n")
     with started(folder, after_file="delete") as task:
@@ -311,6 +322,9 @@ class FakeSftp:
             SimpleNamespace(filename=name, st_mode=at.st_mode, st_size=at.st_size, st_mtime=int(at.st_mtime))
             for name, at in found
         ]
+
+    def lstat(self, name: str) -> os.stat_result:
+        return self._path(name).lstat()
 
     def listdir(self, folder: str) -> list[str]:
         return [each.name for each in self._path(folder).iterdir()]
