@@ -20,6 +20,7 @@ from spark_jobs.connect.base.connector_settings import (
     TOLERANCE,
 )
 from spark_jobs.connect.base.errors import ConnectError, RetriableError
+from spark_jobs.connect.worker.task import StoppedError
 from tools.client import client_library as library
 
 logger = logging.getLogger("org.apache.kafka.connect.runtime.errors.LogReporter")
@@ -91,17 +92,22 @@ class Failures:
             self._report(failure)
 
     def retried(self, step: Callable[[], T]) -> T:
-        """Return the result of a step, which is repeated while it raises RetriableError and there is time."""
+        """Return the result of a step, which is repeated while it raises RetriableError and there is time.
+
+        Raises StoppedError if the task is to end before.
+        """
         started_s = time.monotonic()
         delay_ms = FIRST_DELAY_MS
         while True:
             try:
                 return step()
-            except RetriableError:
+            except RetriableError as error:
                 waited_ms = (time.monotonic() - started_s) * 1000
                 left_ms = float("inf") if self._retry_timeout_ms < 0 else self._retry_timeout_ms - waited_ms
-                if left_ms <= 0 or self._stopping.wait(min(delay_ms, self._retry_delay_max_ms, left_ms) / 1000):
+                if left_ms <= 0:
                     raise
+                if self._stopping.wait(min(delay_ms, self._retry_delay_max_ms, left_ms) / 1000):
+                    raise StoppedError from error
                 delay_ms *= 2
 
 

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from base.topic_partition import TopicPartition
@@ -22,7 +22,7 @@ from spark_jobs.connect.worker import chain
 from spark_jobs.connect.worker.chain import Converters, Step
 from spark_jobs.connect.worker.dead_letters import DeadLetters
 from spark_jobs.connect.worker.failures import Failure, Failures, Origin
-from spark_jobs.connect.worker.task import RunningTask
+from spark_jobs.connect.worker.task import RunningTask, StoppedError
 from tools.client import client_library as library
 
 logger = logging.getLogger("org.apache.kafka.connect.runtime.WorkerSinkTask")
@@ -66,11 +66,16 @@ class SinkChain:
         self._at: object = None
 
     def convert(self, message: library.Message, partition: TopicPartition, offset: int) -> SinkRecord | None:
-        """Return the record; None if it is dropped. Raises ConnectError if it fails for good."""
+        """Return the record; None if it is dropped.
+
+        Raises ConnectError if it fails for good, StoppedError if the task is to end before it does.
+        """
         try:
             if not self.failures.repeats:
                 return self._convert(message, partition, offset)
             return self.failures.retried(lambda: self._convert(message, partition, offset))
+        except StoppedError:
+            raise
         except Exception as error:
             at = type(self._at).__qualname__
             self.failures.handle(Failure(self._stage, at, error, Origin(*partition, offset), message))
@@ -236,12 +241,13 @@ class RunningSinkTask(RunningTask):
         )
         was_paused = self.is_paused
         self.report(State.PAUSED if was_paused else State.RUNNING)
-        while not self.stopping.is_set():
-            if self.is_paused != was_paused:
-                was_paused = self.is_paused
-                self._pause_all(was_paused)
-                self.report(State.PAUSED if was_paused else State.RUNNING)
-            self._step()
+        with suppress(StoppedError):  # the positions are before the records of this step
+            while not self.stopping.is_set():
+                if self.is_paused != was_paused:
+                    was_paused = self.is_paused
+                    self._pause_all(was_paused)
+                    self.report(State.PAUSED if was_paused else State.RUNNING)
+                self._step()
 
     def _step(self) -> None:
         self._apply_wishes()

@@ -24,7 +24,7 @@ from spark_jobs.connect.base.states import State, StateListener, TargetState, Ta
 from spark_jobs.connect.worker import chain
 from spark_jobs.connect.worker.chain import Converters, Step
 from spark_jobs.connect.worker.failures import Failure, Failures
-from spark_jobs.connect.worker.task import PAUSED_WAIT_S, RunningTask
+from spark_jobs.connect.worker.task import PAUSED_WAIT_S, RunningTask, StoppedError
 from tools.client import client_library as library
 
 logger = logging.getLogger("org.apache.kafka.connect.runtime.WorkerSourceTask")
@@ -76,11 +76,16 @@ class SourceChain:
         self._at: object = None
 
     def convert(self, record: SourceRecord) -> Outgoing | None:
-        """Return the record for the broker; None if it is dropped. Raises ConnectError if it fails for good."""
+        """Return the record for the broker; None if it is dropped.
+
+        Raises ConnectError if it fails for good, StoppedError if the task is to end before it does.
+        """
         try:
             if self.failures.repeats:
                 return self.failures.retried(lambda: self._convert(record))
             return self._convert(record)
+        except StoppedError:
+            raise
         except Exception as error:
             self.failures.handle(Failure(self._stage, type(self._at).__qualname__, error))
             return None
@@ -109,10 +114,6 @@ class SourceChain:
 
 _Position = tuple[Mapping[str, Any], Mapping[str, Any]]
 """A source partition, and the last offset in it."""
-
-
-class _StoppedError(Exception):
-    """The task is to end before a record could be sent."""
 
 
 class _Batch:
@@ -288,9 +289,9 @@ class RunningSourceTask(RunningTask):
             self._send(records or ())
 
     def _produce(self, record: SourceRecord, on_delivery: Callable[..., None]) -> bool:
-        """Send a record; return False if it is dropped. Raises _StoppedError."""
+        """Send a record; return False if it is dropped. Raises StoppedError."""
         if self.is_abandoned:
-            raise _StoppedError
+            raise StoppedError
         converted = self._chain.convert(record)
         if converted is None:
             return False
@@ -309,7 +310,7 @@ class RunningSourceTask(RunningTask):
         return True
 
     def _enqueue(self, *record: Any, **options: Any) -> None:
-        """Give a record to the producer; wait while its queue is full. Raises _StoppedError."""
+        """Give a record to the producer; wait while its queue is full. Raises StoppedError."""
         while True:
             try:
                 self._producer.produce(*record, **options)
@@ -317,7 +318,7 @@ class RunningSourceTask(RunningTask):
                 self._producer.poll(FULL_QUEUE_S)
                 self._raise_failure()
                 if self.stopping.is_set():
-                    raise _StoppedError from None
+                    raise StoppedError from None
             else:
                 return
 
@@ -370,7 +371,7 @@ class AtLeastOnceSourceTask(RunningSourceTask):
             batch.pending += 1
             try:
                 was_sent = self._produce(record, on_delivery)
-            except _StoppedError:
+            except StoppedError:
                 batch.pending -= 1  # offsets before this record may be stored, those from here on are not known
                 return
             if not was_sent:
@@ -457,7 +458,7 @@ class ExactlyOnceSourceTask(RunningSourceTask):
             place: list[tuple[int, int]] = []
             try:
                 self._produce(record, self._with_place(place))
-            except _StoppedError:
+            except StoppedError:
                 self._is_cut = True
                 return
             if self._has_commit_record:

@@ -20,6 +20,10 @@ PAUSED_WAIT_S: Final = 0.2
 """How often a paused task looks whether it is to go on."""
 
 
+class StoppedError(Exception):
+    """The task is to end before a record was converted or sent. Never tolerated: the next run has the record again."""
+
+
 class RunningTask(ABC):
     """A task in its thread."""
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from base.topic_partition import TopicPartition
 from spark_jobs.connect.base.api import (
@@ -23,7 +23,7 @@ from spark_jobs.connect.base.api import (
     Transformation,
 )
 from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting
-from spark_jobs.connect.base.errors import DataError
+from spark_jobs.connect.base.errors import DataError, RetriableError
 from spark_jobs.connect.base.records import SinkRecord, SourceRecord
 
 IDLE_S = 0.02
@@ -171,4 +171,16 @@ class Refuse(Transformation):
     def apply(self, record: Any) -> Any:
         if record.value == self.value:
             raise DataError(f"{self.value} is refused")
+        return record
+
+
+class Postpone(Refuse):
+    """Fails for now, each time, for one value."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def apply(self, record: Any) -> Any:
+        self.seen.append(record.value)
+        if record.value == self.value:
+            raise RetriableError(f"{self.value} is postponed")
         return record

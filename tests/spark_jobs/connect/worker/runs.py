@@ -24,6 +24,14 @@ from tests.support.waiting import wait_until
 PLUG_INS = Path(__file__).parents[1] / "plug_ins"
 STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 OFFSETS_TOPIC = "run-offsets"
+TOLERATED_AND_REPEATED = {
+    "errors_tolerance": "all",
+    "errors_retry_timeout": "-1",
+    "transforms": "t",
+    "transforms_t_type": "Postpone",
+    "transforms_t_value": "later",
+}
+"""Settings of a connector that converts the value `later` again and again."""
 _numbers = itertools.count()
 
 

@@ -12,6 +12,7 @@ from spark_jobs.connect.base.connector_settings import SINK_SETTINGS
 from spark_jobs.connect.base.errors import ConnectError, DataError, RetriableError
 from spark_jobs.connect.worker import failures
 from spark_jobs.connect.worker.failures import Failure, Failures, Origin, dead_letter_headers
+from spark_jobs.connect.worker.task import StoppedError
 
 FAILURE = Failure("TRANSFORMATION", "Mask", DataError("bad value"), Origin("t", 1, 42))
 
@@ -118,7 +119,7 @@ def test_other_errors_are_not_repeated(clock: Clock) -> None:
 def test_repetition_ends_when_the_task_ends(clock: Clock) -> None:
     found, _ = failing(clock, errors_retry_timeout="-1")
     clock.set()
-    with pytest.raises(RetriableError):
+    with pytest.raises(StoppedError):
         found.retried(raising(*[RetriableError("later")] * 9))
     assert clock.waits_ms == [300]
 

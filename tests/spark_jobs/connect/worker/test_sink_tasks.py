@@ -11,7 +11,17 @@ import pytest
 
 from spark_jobs.connect.base.errors import ConnectError, RetriableError
 from spark_jobs.connect.base.states import State, TargetState
-from tests.spark_jobs.connect.worker.runs import Run, headers, load_scripted, new_topic, read, send, unique, values
+from tests.spark_jobs.connect.worker.runs import (
+    TOLERATED_AND_REPEATED,
+    Run,
+    headers,
+    load_scripted,
+    new_topic,
+    read,
+    send,
+    unique,
+    values,
+)
 from tests.support.broker import BrokerProcess
 from tests.support.waiting import wait_until
 
@@ -119,6 +129,19 @@ def test_a_stop_during_a_retry_commits_only_what_the_target_has(lazy: Run, topic
     send(lazy.bootstrap, topic, ["b"])
     wait_until(lambda: put_values(script) == ["a", "b"])
     lazy.worker.stop_tasks([task])
+    assert lazy.committed(task.connector, topic) == 1
+    assert lazy.state(task) is State.UNASSIGNED
+
+
+def test_a_stop_during_the_repetition_of_a_record_commits_what_is_before_it(lazy: Run, topic: str) -> None:
+    send(lazy.bootstrap, topic, ["a"])
+    script = scripted.Script()
+    task = start(lazy, script, topic, **TOLERATED_AND_REPEATED)
+    wait_until(lambda: put_values(script) == ["a"])
+    send(lazy.bootstrap, topic, ["later", "b"])
+    wait_until(lambda: "later" in scripted.Postpone.seen)
+    lazy.worker.stop_tasks([task])
+    assert put_values(script) == ["a"]
     assert lazy.committed(task.connector, topic) == 1
     assert lazy.state(task) is State.UNASSIGNED
 

@@ -13,7 +13,16 @@ from spark_jobs.connect.base.errors import ConnectError, RetriableError
 from spark_jobs.connect.base.records import SourceRecord
 from spark_jobs.connect.base.states import State, TargetState
 from spark_jobs.connect.worker.clients import PRODUCER_QUEUE
-from tests.spark_jobs.connect.worker.runs import Run, load_scripted, new_topic, read, send, unique, values
+from tests.spark_jobs.connect.worker.runs import (
+    TOLERATED_AND_REPEATED,
+    Run,
+    load_scripted,
+    new_topic,
+    read,
+    send,
+    unique,
+    values,
+)
 from tests.support.broker import BrokerProcess
 from tests.support.waiting import wait_until
 
@@ -142,6 +151,15 @@ def test_a_transform_that_fails_skips_the_record_if_that_is_tolerated(run: Run, 
     assert values(read(run.bootstrap, topic, 2)) == ["a", "b"]
     wait_until(lambda: offset_of(run, task.connector) == 3)
     assert ("commit_record", "bad", None, None) in script.calls
+
+
+def test_a_stop_during_the_repetition_of_a_record_skips_nothing(run: Run, topic: str) -> None:
+    script = scripted.Script(poll=batches(topic, ["a", "later", "b"]))
+    task = run.start(script, SOURCE, **TOLERATED_AND_REPEATED)
+    assert values(read(run.bootstrap, topic, 1)) == ["a"]
+    run.worker.stop_tasks([task])
+    assert offset_of(run, task.connector) == 1
+    assert run.state(task) is State.UNASSIGNED
 
 
 def test_a_retriable_error_of_poll_is_followed_by_another_poll(
