@@ -219,8 +219,13 @@ class FileStreamSinkTask(SinkTask):
     def flush(self, offsets: Offsets) -> None:
         if self._file is None:
             sys.stdout.buffer.flush()
-        else:
+            return
+        try:
             self._file.flush(offsets)
+        except OSError:
+            # The worker delivers again what it has not committed: the file may have a part of it.
+            self.context.seek(self._file.offsets)
+            raise
 
     def stop(self) -> None:
         if self._file is not None:

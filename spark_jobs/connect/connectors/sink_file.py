@@ -112,18 +112,32 @@ class SinkFile:
         self._offsets.update(offsets)
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Store that the file has the records before these offsets."""
+        """Store that the file has the records before these offsets.
+
+        Raises OSError. Then the file goes on behind `offsets`, which records of before the failure may have raised.
+        """
         if self._flushed is None:
             return  # nothing is held back
         self._offsets.update(offsets)
         flushed = Flushed(self._length(), dict(self._offsets))
         if flushed != self._flushed:
-            SYSTEM_CALLS.sync_data(self._descriptor)
+            self._sync()
             store_flushed(self._path, flushed)
             self._flushed = flushed
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+    def _sync(self) -> None:
+        """Write the content to the drive. Raises OSError, and the file is as at the last flush."""
+        assert self._flushed is not None
+        try:
+            SYSTEM_CALLS.sync_data(self._descriptor)
+        except OSError:
+            # The kernel reports once what it could not write, and drops it: another attempt would succeed without it.
+            os.ftruncate(self._descriptor, self._flushed.length)
+            self._offsets = dict(self._flushed.offsets)
+            raise
 
     def _length(self) -> int:
         return os.fstat(self._descriptor).st_size

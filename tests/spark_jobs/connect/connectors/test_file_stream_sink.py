@@ -1,5 +1,6 @@
 """The sink of lines has each record once in its file, also after a crash, and writes values as Kafka's sink does."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from base.system_calls import SYSTEM_CALLS
 from spark_jobs.connect.base.api import SinkTask
 from spark_jobs.connect.base.data import FLOAT64, INT32, STRING, Schema, Struct, Type, array_schema, struct_schema
 from spark_jobs.connect.base.errors import ConnectError, RetriableError
 from spark_jobs.connect.base.records import SinkRecord
+from spark_jobs.connect.connectors import sink_file
 from spark_jobs.connect.connectors.file_stream import FileStreamSinkConnector, FileStreamSinkTask
 from spark_jobs.connect.connectors.sink_file import offsets_path
 from tests.spark_jobs.connect.contexts import FakeSinkContext, sink_record, start_connector, start_sink
@@ -124,6 +127,38 @@ def test_partitions_that_were_lost_without_a_flush_continue_behind_what_the_file
     task.open([PARTITION])
     assert context(task).sought == {PARTITION: 2}
     task.stop()
+
+
+def fail(*_arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("name", "failing", "next_offset"),
+    [
+        ("replace_file", fail, 4),
+        ("SYSTEM_CALLS", SYSTEM_CALLS._replace(sync_data=fail), 2),  # the content of the file is not certain
+    ],
+)
+def test_after_a_flush_that_fails_records_are_there_once(
+    name: str, failing: object, next_offset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = start(tmp_path / "out.txt")
+    task.put(records(0, 2))
+    task.flush({PARTITION: 2})
+    task.put(records(2, 4))
+    with monkeypatch.context() as patch:
+        patch.setattr(sink_file, name, failing)
+        with pytest.raises(OSError, match="No space left"):
+            task.flush({PARTITION: 4})
+    assert context(task).sought == {PARTITION: next_offset}
+    task.put(records(next_offset, 5))
+    task.flush({PARTITION: 5})
+    task.stop()
+    assert (tmp_path / "out.txt").read_text() == lines(0, 5)
+    again = start(tmp_path / "out.txt")
+    again.stop()
+    assert context(again).sought == {PARTITION: 5}
 
 
 def test_a_new_file_begins_at_the_offsets_of_the_group(tmp_path: Path) -> None:

@@ -177,6 +177,21 @@ def test_a_flush_that_fails_commits_nothing_and_the_records_are_delivered_again(
     assert run.state(task) is State.RUNNING
 
 
+def test_a_task_whose_flush_fails_chooses_which_records_are_delivered_again(run: Run, topic: str) -> None:
+    send(run.bootstrap, topic, ["a", "b"])
+    failures = iter([True])
+
+    def flush(task: Any, *_: Any) -> None:
+        if next(failures, False):
+            task.context.seek({(topic, 0): 1})
+            raise ConnectError("the target is full")
+
+    script = scripted.Script(flush=flush)
+    task = start(run, script, topic)
+    wait_until(lambda: run.committed(task.connector, topic) == 2)
+    assert put_values(script) == ["a", "b", "b"]
+
+
 def test_a_task_reads_again_from_where_it_seeks(run: Run, topic: str) -> None:
     send(run.bootstrap, topic, ["a", "b", "c"])
     wishes = iter([1])
