@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from aiohttp import ETag, web
 
+from base.other_sites import other_site
 from broker.console.bodies import require_type
 from broker.console.console import Console
 from broker.console.openapi import document
@@ -145,13 +146,8 @@ class ConsoleHttp:
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"Host {host[:100]!r} is not expected: use an address or localhost, or add the name to console.hosts",
             )
-        site = request.headers.get("Sec-Fetch-Site", "none")
-        is_navigation = is_page and request.headers.get("Sec-Fetch-Mode") == "navigate"
-        if site not in ("none", "same-origin") and not is_navigation:
-            raise ProblemError(HTTPStatus.FORBIDDEN, f"a request from another site ({site[:20]}) is not served")
-        origin = request.headers.get("Origin")
-        if origin is not None and origin.partition("://")[2] != host:
-            raise ProblemError(HTTPStatus.FORBIDDEN, f"a request from the origin {origin[:100]!r} is not served")
+        if (source := other_site(request.headers, is_link_followed=is_page)) is not None:
+            raise ProblemError(HTTPStatus.FORBIDDEN, f"a request from {source} is not served")
         if not is_page and request.path.startswith("/api/") and not self._console.is_ready:
             state = self._console.measures.state().name
             raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, f"the broker is in the state {state}, expected RUNNING")

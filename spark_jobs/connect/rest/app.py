@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
+from base.other_sites import other_site
 from milena_broker import __version__
 from spark_jobs.connect.base.calls import call_in_thread
 from spark_jobs.connect.base.connector_settings import CONNECTOR_CLASS, NAME
@@ -42,6 +43,7 @@ BODY_MAX: Final = 4 << 20
 TIMEOUT_S: Final = 90.0
 HEALTH_TIMEOUT_S: Final = 10.0
 FORWARD: Final = "forward"
+ALLOWED_ORIGINS: Final = "access.control.allow.origin"
 TASK_DIGITS_MAX: Final = 9
 _STATUS_OF: Mapping[type[Exception], int] = {
     NotFoundError: 404,
@@ -354,13 +356,15 @@ class RestApp:
     @web.middleware
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         response = await self._answered(request, handler)
-        if origin := self._herder.settings["access.control.allow.origin"]:
+        if origin := self._herder.settings[ALLOWED_ORIGINS]:
             response.headers["Access-Control-Allow-Origin"] = origin
         return response
 
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Return the response of a handler, or that of its error."""
         try:
+            self._refuse_other_sites(request)
+            _require_json(request)
             return await handler(request)
         except NotLeaderError as error:
             return await self._forward(request, error.leader_url)
@@ -379,6 +383,14 @@ class RestApp:
             if not isinstance(error, ConnectError):
                 logger.exception("%s %s has failed", request.method, request.path)
             return _error(status, str(error) or type(error).__name__)
+
+    def _refuse_other_sites(self, request: web.Request) -> None:
+        """Raise HTTPForbidden if a page of another site has sent a request, and its origin is not allowed."""
+        allowed = {each.strip() for each in self._herder.settings[ALLOWED_ORIGINS].split(",")}
+        if "*" in allowed or request.headers.get("Origin") in allowed:
+            return
+        if (source := other_site(request.headers, is_link_followed=request.method == "GET")) is not None:
+            raise web.HTTPForbidden(text=f"A request from {source} is not served: {ALLOWED_ORIGINS} does not allow it")
 
     async def _forward(self, request: web.Request, url: str) -> web.Response:
         """Return the response of another worker."""
@@ -405,6 +417,13 @@ def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = Non
 
 def _error(status: int, message: str) -> web.Response:
     return _json({"error_code": status, "message": message}, status)
+
+
+def _require_json(request: web.Request) -> None:
+    """Raise HTTPUnsupportedMediaType for a body that is not JSON. Forms of other sites cannot send JSON."""
+    has_content = request.body_exists or "Content-Type" in request.headers
+    if request.method != "GET" and has_content and request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType
 
 
 async def _body(request: web.Request) -> Any:

@@ -99,6 +99,44 @@ def test_creating_responds_with_the_connector_and_its_address(worker: Standalone
     assert worker.send("DELETE", location).status == 204
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 404),
+        ({"Content-Type": "application/json; charset=utf-8"}, 404),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Sec-Fetch-Site": "same-origin"}, 404),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "http://127.0.0.1", "Host": "127.0.0.1"}, 404),
+        ({"Origin": "http://ui.example"}, 403),
+        ({"Origin": "http://ui.example", "Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+def test_pages_of_other_sites_cannot_change_anything(
+    worker: StandaloneWorker, headers: dict[str, str], status: int
+) -> None:
+    assert worker.send("POST", "/connectors/none/restart", "{}", **headers).status == status
+
+
+def test_the_message_of_a_refused_origin_names_the_setting(worker: StandaloneWorker) -> None:
+    response = worker.send("GET", "/connectors", Origin="http://ui.example")
+    assert (response.status, response.message) == (
+        403,
+        "A request from the origin 'http://ui.example' is not served: access.control.allow.origin does not allow it",
+    )
+    assert worker.send("DELETE", "/connectors/none", "x", **{"Content-Type": "text/plain"}).message == (
+        "HTTP 415 Unsupported Media Type"
+    )
+
+
+@pytest.mark.parametrize("allowed", ["http://ui.example", "http://other.example, http://ui.example", "*"])
+def test_an_allowed_origin_is_served(broker: BrokerProcess, tmp_path: Path, allowed: str) -> None:
+    with StandaloneWorker(broker.bootstrap, tmp_path, access_control_allow_origin=allowed) as worker:
+        headers = {"Origin": "http://ui.example", "Sec-Fetch-Site": "cross-site"}
+        assert worker.send("GET", "/connectors", **headers).status == 200
+
+
 def test_a_second_connector_of_a_name_is_a_conflict(worker: StandaloneWorker) -> None:
     name = create(worker)
     response = worker.send("POST", "/connectors", {"name": name, "config": config_of()})
