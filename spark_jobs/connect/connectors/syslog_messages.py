@@ -148,7 +148,10 @@ def _rfc3339(text: str, zone: dt.tzinfo | None) -> dt.datetime:
         if zone is None:
             raise _MalformedError
         moment = moment.replace(tzinfo=zone)
-    return moment.astimezone(dt.UTC)
+    try:
+        return moment.astimezone(dt.UTC)
+    except OverflowError:  # before the year 1 or after 9999 in UTC
+        raise _MalformedError from None
 
 
 def _without_year(text: str, zone: dt.tzinfo, now: dt.datetime) -> dt.datetime:

@@ -109,6 +109,8 @@ def test_each_part_of_a_message_is_a_field(text: str, expected: dict[str, Any]) 
         "<34>1 - host app - - [a x=1] text",
         '<34>1 - host app - - [a x="1"text',
         "<34>1 - host",
+        "<34>1 0001-01-01T00:00:00+01:00 h a p m - x",
+        "<34>9999-12-31T23:59:59-01:00 h a: x",
     ],
 )
 def test_a_malformed_message_is_kept_whole(text: str) -> None:
