@@ -356,14 +356,23 @@ class RestApp:
     @web.middleware
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         response = await self._answered(request, handler)
-        if origin := self._herder.settings[ALLOWED_ORIGINS]:
-            response.headers["Access-Control-Allow-Origin"] = origin
+        if self._is_allowed_origin(request):
+            response.headers.update({"Access-Control-Allow-Origin": request.headers["Origin"], "Vary": "Origin"})
         return response
+
+    def _is_allowed_origin(self, request: web.Request) -> bool:
+        """Return whether a page of another site has sent a request, and may do so."""
+        allowed = {each.strip() for each in self._herder.settings[ALLOWED_ORIGINS].split(",")}
+        origin = request.headers.get("Origin")
+        return bool(origin) and ("*" in allowed or origin in allowed)
 
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Return the response of a handler, or that of its error."""
         try:
-            self._refuse_other_sites(request)
+            if not self._is_allowed_origin(request):
+                _refuse_other_sites(request)
+            elif request.method == "OPTIONS":
+                return self._preflight()
             _require_json(request)
             return await handler(request)
         except NotLeaderError as error:
@@ -384,13 +393,11 @@ class RestApp:
                 logger.exception("%s %s has failed", request.method, request.path)
             return _error(status, str(error) or type(error).__name__)
 
-    def _refuse_other_sites(self, request: web.Request) -> None:
-        """Raise HTTPForbidden if a page of another site has sent a request, and its origin is not allowed."""
-        allowed = {each.strip() for each in self._herder.settings[ALLOWED_ORIGINS].split(",")}
-        if "*" in allowed or request.headers.get("Origin") in allowed:
-            return
-        if (source := other_site(request.headers, is_link_followed=request.method == "GET")) is not None:
-            raise web.HTTPForbidden(text=f"A request from {source} is not served: {ALLOWED_ORIGINS} does not allow it")
+    def _preflight(self) -> web.Response:
+        """Return what a browser asks for before it sends a page's request that is not simple, such as one with JSON."""
+        methods = self._herder.settings["access.control.allow.methods"] or "GET,POST,HEAD"
+        headers = {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": "Content-Type,Accept"}
+        return web.Response(headers=headers)
 
     async def _forward(self, request: web.Request, url: str) -> web.Response:
         """Return the response of another worker."""
@@ -417,6 +424,12 @@ def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = Non
 
 def _error(status: int, message: str) -> web.Response:
     return _json({"error_code": status, "message": message}, status)
+
+
+def _refuse_other_sites(request: web.Request) -> None:
+    """Raise HTTPForbidden if a page of another site has sent a request."""
+    if (source := other_site(request.headers, is_link_followed=request.method == "GET")) is not None:
+        raise web.HTTPForbidden(text=f"A request from {source} is not served: {ALLOWED_ORIGINS} does not allow it")
 
 
 def _require_json(request: web.Request) -> None:

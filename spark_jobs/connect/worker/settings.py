@@ -64,7 +64,7 @@ _COMMON = Definition(
             "admin.listeners", Kind.LIST, None, LOW,
             "Empty: /admin does not exist. Without it /admin has the addresses of `listeners`.", _nothing,
         ),
-        Setting("access.control.allow.origin", Kind.STRING, "", LOW, "The origin that browsers may send from."),
+        Setting("access.control.allow.origin", Kind.STRING, "", LOW, "The origins that browsers may send from, or *."),
         Setting("access.control.allow.methods", Kind.STRING, "", LOW, "The methods that browsers may use."),
         Setting("plugin.path", Kind.LIST, [], LOW, "Folders with Python modules of connectors and others."),
         Setting("spark.master", Kind.STRING, None, LOW, "The Spark cluster of jobs; without it, this machine."),

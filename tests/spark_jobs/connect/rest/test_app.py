@@ -132,9 +132,16 @@ def test_the_message_of_a_refused_origin_names_the_setting(worker: StandaloneWor
 
 @pytest.mark.parametrize("allowed", ["http://ui.example", "http://other.example, http://ui.example", "*"])
 def test_an_allowed_origin_is_served(broker: BrokerProcess, tmp_path: Path, allowed: str) -> None:
-    with StandaloneWorker(broker.bootstrap, tmp_path, access_control_allow_origin=allowed) as worker:
+    settings = {"access_control_allow_origin": allowed, "access_control_allow_methods": "PUT,POST"}
+    with StandaloneWorker(broker.bootstrap, tmp_path, **settings) as worker:
         headers = {"Origin": "http://ui.example", "Sec-Fetch-Site": "cross-site"}
-        assert worker.send("GET", "/connectors", **headers).status == 200
+        response = worker.send("GET", "/connectors", **headers)
+        assert response.status == 200
+        assert response.headers["Access-Control-Allow-Origin"] == "http://ui.example"
+        preflight = worker.send("OPTIONS", "/connectors", **headers)
+        assert preflight.status == 200
+        assert preflight.headers["Access-Control-Allow-Methods"] == "PUT,POST"
+        assert "Content-Type" in preflight.headers["Access-Control-Allow-Headers"]
 
 
 def test_a_second_connector_of_a_name_is_a_conflict(worker: StandaloneWorker) -> None:
@@ -658,7 +665,7 @@ def test_admin_can_be_disabled_and_errors_have_the_allowed_origin(broker: Broker
         broker.bootstrap, tmp_path, admin_listeners="", access_control_allow_origin="http://console"
     ) as worker:
         for path, status in (("/admin/loggers", 404), ("/connectors/nobody", 404), ("/connectors", 200)):
-            response = worker.send("GET", path)
+            response = worker.send("GET", path, Origin="http://console")
             assert response.status == status
             assert response.headers["Access-Control-Allow-Origin"] == "http://console"
 
