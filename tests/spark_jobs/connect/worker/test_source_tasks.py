@@ -265,7 +265,8 @@ def test_records_and_offsets_are_committed_together_before_the_task_is_told(exac
 
 def test_a_poll_that_fills_the_queue_of_the_producer_is_committed(exactly_once: Run, topic: str) -> None:
     script = transactional(topic, ["x"] * (PRODUCER_QUEUE["queue.buffering.max.messages"] + 1))
-    task = exactly_once.start(script, SOURCE)
+    # A full queue would make batches that are too large for this broker.
+    task = exactly_once.start(script, SOURCE, producer_override_batch_size="10000")
     wait_until(lambda: script.count("commit"))
     exactly_once.offsets.refresh()
     assert offset_of(exactly_once, task.connector) == PRODUCER_QUEUE["queue.buffering.max.messages"] + 1
