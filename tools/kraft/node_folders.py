@@ -173,10 +173,19 @@ def retire_metadata_log(folder: NodeFolder, epoch: int) -> None:
 
 
 def remove_metadata_log(folder: NodeFolder) -> None:
-    """Remove what an earlier conversion has left. A node that is only a broker gets its log from the controller."""
+    """Remove what an earlier conversion has left. A node that is only a broker gets its log from the controller.
+
+    The file that says whether the log is retired goes last, so that what an interrupted call leaves is told apart.
+    """
     log = folder.path / names.KRAFT_METADATA
     if log.is_dir():
-        shutil.rmtree(log)
+        for name in sorted(os.listdir(log), key=_QUORUM_STATE.__eq__):
+            path = log / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        log.rmdir()
 
 
 class MetadataLog(NamedTuple):
