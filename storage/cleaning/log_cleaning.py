@@ -12,6 +12,8 @@ Invariants:
 - The result of a pass is discarded if its log was truncated, moved, deleted or shortened during the pass; the log stays
   as it was.
 - A damaged log does not stop the cleaning of the others.
+- `pick` and `take` touch no file of a log that another thread is truncating: a missing file would look like a failed
+  disk.
 - A gap that cleaning leaves between two segments is always below the recovery point on the disk.
 """
 
@@ -182,7 +184,7 @@ class LogCleaning(LogObserver):
     def take(self, log: Log, now_ms: int) -> Cleaning | None:
         """Return a pass over one log, however few of its bytes are dirty; None if it has nothing to clean.
 
-        Also None while `is_in_progress`.
+        Also None while `is_in_progress`, and while another thread is truncating the log.
         """
         directory = self._log_manager.directory_of(log.topic, log.partition)
         if directory is None or not self._may_be_cleaned(log):
@@ -366,7 +368,7 @@ class LogCleaning(LogObserver):
         logs = [log for name, log in directory.logs.items() if name in self.uncleanable]
         count_of_bytes = 0
         for log in logs:
-            with contextlib.suppress(OSError, *_UNCLEANABLE):
+            with contextlib.suppress(OSError, SegmentGoneError, *_UNCLEANABLE):
                 count_of_bytes += self.cleanable_part_of(log, now_ms).cleanable_bytes
         return Uncleanable(len(logs), count_of_bytes)
 
@@ -405,6 +407,7 @@ class LogCleaning(LogObserver):
             and log.name not in self._in_progress
             and log.name not in self.uncleanable
             and not self._is_being_moved(log)
+            and not log.planned.is_reserved  # for a truncation, which removes its files in another thread
         )
 
     def _is_in_service(self, log: Log) -> bool:

@@ -27,6 +27,7 @@ from storage.log.log_state import LogState
 from storage.segments.mapped_index import CorruptIndexError
 from storage.segments.retention import NO_LIMIT, RetentionPolicy, SegmentFacts, count_to_delete
 from storage.segments.segment import CleanedSegment, CorruptSegmentError, Segment
+from storage.segments.segment_files import SegmentGoneError
 
 
 class LogDisposal:
@@ -67,10 +68,15 @@ class LogDisposal:
     def read_ages(self, now_ms: int) -> None:
         """Read the timestamps that `expire` needs of the sealed segments, so that it waits for no disk. Any thread.
 
-        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+            TryLaterError: Another thread is truncating the log.
         """
+        self._planned.refuse_reserved()
         try:
-            self._count_expired(self._segments.all()[:-1], now_ms)
+            # A truncation, or the end of a cleaning pass, may begin now: `expire` reads what is missing.
+            with contextlib.suppress(SegmentGoneError):
+                self._count_expired(self._segments.all()[:-1], now_ms)
         except OSError as error:
             if not self._directory.has_moved(error):
                 raise self._state.storage_error(error) from error

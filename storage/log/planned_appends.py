@@ -5,7 +5,8 @@ wait. Owns as well that a log may be reserved for another thread, which truncate
 written: the log stores them.
 
 Threads: everything belongs to the thread that owns the log, except `PlannedAppend.store`, which runs in the
-directory's threads. One write of a log is stored at a time, and nothing else changes the log's files during it.
+directory's threads, and `is_reserved` and `refuse_reserved`, which any thread may read. One write of a log is stored at
+a time, and nothing else changes the log's files during it.
 """
 
 from collections.abc import Callable

@@ -359,7 +359,7 @@ class Segment:
 
         This is the greatest timestamp, or the modification time of the file if no record has one. If damage hides the
         greatest timestamp, `on_damage` is called once, and the result is the modification time, as in Kafka, or the
-        last entry of the time index if that is later. Raises OSError.
+        last entry of the time index if that is later. Raises OSError, SegmentGoneError.
         """
         if self._age_ms_if_damaged is not None:
             return self._age_ms_if_damaged

@@ -7,6 +7,8 @@ that is not in service yet (`.cleaned`, `.swap`), or is no longer (`.deleted`).
 """
 
 import contextlib
+from collections.abc import Callable
+from typing import TypeVar
 
 from storage.disk import names
 from storage.disk.files import Files, OpenFile
@@ -15,9 +17,11 @@ from storage.segments.offset_index import OffsetIndex
 from storage.segments.time_index import NO_TIMESTAMP, TimeIndex
 from storage.segments.transaction_index import TransactionIndex
 
+T = TypeVar("T")
+
 
 class SegmentGoneError(Exception):
-    """The log removed the files before a reader in another thread opened them."""
+    """The log removed the files on purpose before a reader in another thread used them. The disk has not failed."""
 
 
 class SegmentFiles:
@@ -73,8 +77,8 @@ class SegmentFiles:
 
     @property
     def modified_ms(self) -> int:
-        """The modification time of the log file."""
-        return self._files.modified_ms(self.log_path)
+        """The modification time of the log file, also if it was deleted. Raises OSError, SegmentGoneError."""
+        return self._of_log(self._files.modified_ms)
 
     def set_modified_ms(self, modified_ms: int) -> None:
         self._files.set_modified_ms(self.log_path, modified_ms)
@@ -94,23 +98,29 @@ class SegmentFiles:
 
     def open_log(self) -> OpenFile:
         """Open the log file, by its `.deleted` name if it was deleted. Raises OSError, SegmentGoneError."""
+        return self._of_log(self._files.open)
+
+    def _of_log(self, use: Callable[[str], T]) -> T:
+        """Return `use(path)` for the log file, by its `.deleted` name if it was deleted.
+
+        Raises OSError, SegmentGoneError.
+        """
         try:
-            file = self._files.open(self.log_path)
+            result = use(self.log_path)
         except FileNotFoundError:
             if not self._is_removed:
                 raise
-            file = self._open_removed()
-        else:
-            if self._is_removed:
-                # A cleaned segment may have replaced the file under this name, with batches at other positions.
-                with contextlib.suppress(SegmentGoneError):
-                    file = self._open_removed()
-        return file
+            return self._of_removed(use)
+        if self._is_removed:
+            # A cleaned segment may have replaced the file under this name, with batches at other positions.
+            with contextlib.suppress(SegmentGoneError):
+                return self._of_removed(use)
+        return result
 
-    def _open_removed(self) -> OpenFile:
-        """Open the log file by its `.deleted` name, for a reader that comes after `mark_deleted`."""
+    def _of_removed(self, use: Callable[[str], T]) -> T:
+        """Return `use(path)` for the `.deleted` name, for a reader that comes after `mark_deleted`."""
         try:
-            return self._files.open(self.log_path + names.DELETED)
+            return use(self.log_path + names.DELETED)
         except FileNotFoundError:
             raise SegmentGoneError(self.log_path) from None
 

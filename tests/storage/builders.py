@@ -13,6 +13,7 @@ from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from storage.batches.validation import AppendOrigin
+from storage.disk import names
 from storage.disk.files import Files, OpenFile, OsFiles
 from storage.log import log_opening
 from storage.log.log import Log
@@ -34,6 +35,17 @@ class QuickFiles(OsFiles):
     def sync(self, file: OpenFile) -> None: ...
 
     def sync_directory(self, path: str) -> None: ...
+
+
+class WatchedRemovals(QuickFiles):
+    """Calls `at_removal` whenever a log file has been removed: what another thread may do during a truncation."""
+
+    at_removal: Callable[[], object] | None = None
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        if self.at_removal is not None and path.endswith(names.LOG + names.DELETED):
+            self.at_removal()
 
 
 def log_config(**changes: object) -> LogConfig:

@@ -26,6 +26,7 @@ from tests.storage.builders import (
     NAME,
     NOW_MS,
     QuickFiles,
+    WatchedRemovals,
     append,
     append_marker,
     delete_expired,
@@ -372,6 +373,34 @@ def test_disk_error_takes_the_directory_offline(broker: Broker) -> None:
     assert picked is not None
     broker.cleaning.fail(picked, OSError(errno.EIO, "I/O error"))
     assert not broker.manager.directories.live
+
+
+def test_cleaner_leaves_a_log_alone_that_a_thread_truncates(tmp_path: Path) -> None:
+    """The files of a truncation are missing on purpose: neither the disk has failed, nor is the log damaged."""
+    files = WatchedRemovals()
+    broker = Broker(tmp_path, files=files)
+    log = broker.log()
+    fill(log, "1", "2")
+    fill(log, "3")
+    log.segments.active._forget_timestamps()
+    (directory,) = broker.manager.directories
+    found: list[object] = []
+
+    def look() -> None:
+        found.extend((broker.cleaning.pick(NOW_MS), broker.cleaning.take(log, NOW_MS)))
+        broker.cleaning.read_ages()
+        broker.cleaning.uncleanable.add(log.name)
+        assert broker.cleaning.uncleanable_in(directory, NOW_MS).partitions_count == 1
+        broker.cleaning.uncleanable.clear()
+
+    files.at_removal = look
+    log.planned.reserve()
+    log.truncation.truncate_fully_and_start_at(50, now_ms=NOW_MS)
+    log.planned.release()
+    assert found == [None, None] * 3
+    assert broker.manager.directories.live == [directory]
+    fill(log, "4")
+    assert broker.clean()
 
 
 def test_uncleanable_logs_are_reported_by_directory(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 """One pass of retention over the logs of a broker: what is on the disk when, and what runs in a thread."""
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -10,18 +11,22 @@ import pytest
 
 from storage.disk.files import Files, OpenFile, failure
 from storage.disk.meta_properties import MetaProperties
+from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from tests.storage.builders import (
     NOW_MS,
     QuickFiles,
+    WatchedRemovals,
     append,
     batch,
+    create_log,
     created,
     done,
     in_thread,
     log_config,
+    log_options,
     pause,
     read_all,
     steps_of,
@@ -216,6 +221,35 @@ def test_truncation_during_retention_begins_with_an_empty_file(tmp_path: Path, o
     assert [found for found, _ in read_all(log)] == [offset]
     assert os.stat(log.segments.active.path).st_size == log.size
     manager.directories.unlock()
+
+
+@pytest.mark.parametrize("is_reserved", [True, False])
+@pytest.mark.parametrize("timestamp_ms", [NOW_MS, -1])
+def test_ages_are_not_read_from_files_that_a_truncation_removes(
+    tmp_path: Path, timestamp_ms: int, is_reserved: bool
+) -> None:
+    """Without timestamps the age is that of the file. The truncation may also begin while the ages are read."""
+    files, failed = WatchedRemovals(), list[OSError]()
+    log = create_log(tmp_path, CONFIG, log_options(files, on_io_error=failed.append))
+    for _ in range(4):
+        append(log, batch(1, size=200, timestamp_ms=timestamp_ms))
+    log.advance_high_watermark(4)
+    counts: list[int] = []
+
+    def read_ages() -> None:
+        for segment in log.segments.all():
+            segment._forget_timestamps()
+            segment.release()
+        with contextlib.suppress(TryLaterError):
+            log.disposal.read_ages(NOW_MS + 10_000)
+        counts.append(log.segment_count)
+
+    files.at_removal = read_ages
+    if is_reserved:
+        log.planned.reserve()
+    log.truncation.truncate_fully_and_start_at(50, now_ms=NOW_MS)
+    assert counts == [4, 4, 4, 4]
+    assert failed == []
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
