@@ -145,7 +145,7 @@ class _Slot:
 
 
 class LogCleaner:
-    """Cleans the logs that are due. `dead_thread_count` counts tasks that an unexpected error has ended."""
+    """Cleans the logs that are due. An unexpected error ends one round of a task; the task tries again."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class LogCleaner:
         self._backoff_ms = backoff_ms
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._expiring = asyncio.Lock()
-        self.dead_thread_count = 0
+        self._failing: set[int] = set()
         self._is_checkpoint_wanted = False
         self._checkpoints: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -218,6 +218,11 @@ class LogCleaner:
         async with self._expiring:
             return await self._cleaning.delete_expired(self._clock.now_ms(), self._sliced_work.pause, self._off_loop)
 
+    @property
+    def dead_thread_count(self) -> int:
+        """The number of tasks whose last round an unexpected error has ended."""
+        return len(self._failing)
+
     def metrics(self) -> CleanerMetrics:
         return self._cleaning.metrics(self._clock.now_ms())
 
@@ -256,11 +261,16 @@ class LogCleaner:
             slot = _Slot(number, self._new_worker(), threads)
             try:
                 while number < self._count:
-                    await self._clean_once(slot)
-            except Exception:
-                self.dead_thread_count += 1
-                logger.exception("log cleaner %d has died; a change of the cleaner's settings starts it again", number)
+                    try:
+                        await self._clean_once(slot)
+                    except Exception:
+                        self._failing.add(number)
+                        logger.exception("log cleaner %d failed; it tries again in %d ms", number, self._backoff_ms)
+                        await asyncio.sleep(self._backoff_ms / 1000)
+                    else:
+                        self._failing.discard(number)
             finally:
+                self._failing.discard(number)
                 await slot.end()
 
     async def _clean_once(self, slot: _Slot) -> None:
@@ -270,9 +280,9 @@ class LogCleaner:
         due = self._cleaning.pick(self._clock.now_ms(), slot.number)
         if due is not None:
             await self._clean(slot, due)
+        await self._off_loop(self._cleaning.write_checkpoints)
         if slot.number == 0:
             await self.expire_now()
-        await self._off_loop(self._cleaning.write_checkpoints)
         if due is None:
             await slot.end()
             await asyncio.sleep(self._backoff_ms / 1000)

@@ -159,7 +159,7 @@ def cleaner_metrics(logs: LogManager, cleaner: Callable[[], LogCleaner | None]) 
     yield Metric(
         Kind.GAUGE,
         f"{bean},name=DeadThreadCount",
-        "Cleaners that an error has ended.",
+        "Cleaners whose last round an unexpected error has ended; they try again.",
         _of_cleaner(cleaner, lambda it: it.dead_thread_count),
     )
     yield Metric(

@@ -45,16 +45,19 @@ def blocking() -> Iterator[ThreadPoolExecutor]:
 
 
 class NothingDue:
-    """A `LogCleaning` that records the workers that call `pick`, or fails."""
+    """A `LogCleaning` that records the workers that call `pick`; one of its steps may fail."""
 
     def __init__(self) -> None:
         self.settings = CleanerSettings()
         self.askers: set[object] = set()
-        self.error: Exception | None = None
+        self.failing_step: str | None = None
+
+    def _begin(self, step: str) -> None:
+        if step == self.failing_step:
+            raise RuntimeError("ours")
 
     def pick(self, now_ms: int, worker: int) -> None:
-        if self.error is not None:
-            raise self.error
+        self._begin("pick")
         self.askers.add(worker)
 
     def reconfigure(self, settings: CleanerSettings) -> None:
@@ -67,6 +70,7 @@ class NothingDue:
         pass
 
     async def delete_expired(self, now_ms: int, pause: Pause, in_thread: InThread) -> None:
+        self._begin("delete_expired")
         await pause()
 
     def write_checkpoints(self) -> None:
@@ -126,18 +130,18 @@ async def test_number_of_workers_follows_the_configured_threads(blocking: Thread
     assert cleaner.dead_thread_count == 0
 
 
-async def test_dead_task_is_counted_and_restarted(
-    blocking: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("step", ["pick", "delete_expired"])
+async def test_failed_round_is_counted_and_repeated(
+    blocking: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
     cleaning = NothingDue()
-    cleaning.error = RuntimeError("ours")
+    cleaning.failing_step = step
     cleaner = cleaner_over(cleaning, blocking)
     cleaner.start()
     await until(lambda: cleaner.dead_thread_count == 1)
-    assert "log cleaner 0 has died" in caplog.text
-    cleaning.error = None
-    await until(lambda: cleaner.reconfigure(CleanerSettings(), backoff_ms=0) or bool(cleaning.askers))
-    assert cleaner.dead_thread_count == 1
+    assert "log cleaner 0 failed; it tries again in 0 ms" in caplog.text
+    cleaning.failing_step = None
+    await until(lambda: cleaner.dead_thread_count == 0)
     await cleaner.stop()
 
 
