@@ -175,6 +175,9 @@ class LogAppends:
         last batch of this log. None: the batches come from a log whose epochs need no check. With `may_plan` the
         append is planned if the directory is slow: `log_end_offset` rises when it is stored (`planned.when_stored`).
 
+        The batches of each epoch are written by themselves. So when a write fails, no epoch begins above the log's end,
+        and the batches of earlier epochs stay in the log.
+
         Raises:
             KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE (see `check_replicated`), KAFKA_STORAGE_ERROR.
             TryLaterError: An earlier append is planned, or another thread is changing the log.
@@ -183,31 +186,25 @@ class LogAppends:
         state.refuse_offline()
         self.planned.refuse_any()
         epochs = None if leader_epoch is None else (state.leader_epochs.latest, leader_epoch)
-        checked = check_replicated(records, next_offset=state.log_end_offset, epochs=epochs)
-        if not checked.batches:
+        runs = check_replicated(records, next_offset=state.log_end_offset, epochs=epochs)
+        if not runs:
             return AppendResult(-1, -1, NO_TIMESTAMP, state.log_start_offset)
-        first_offset, last_offset = checked.first_offset, checked.last_offset
-        if may_plan and state.writer.is_slow and all(batch.header is not None for batch in checked.batches):
-            self._plan_replicated(checked.batches, now_ms)
+        first_offset, last_offset = runs[0].first_offset, runs[-1].last_offset
+        batches = [batch for run in runs for batch in run.batches]
+        if may_plan and state.writer.is_slow and all(batch.header is not None for batch in batches):
+            self._plan_replicated(batches, now_ms)
             return AppendResult(first_offset, last_offset, NO_TIMESTAMP, state.log_start_offset)
-        try:
-            for batch in checked.batches:
-                if batch.leader_epoch > state.leader_epochs.latest:
-                    state.leader_epochs.assign(batch.leader_epoch, batch.extent.base_offset)
-        except OSError as error:
-            raise state.storage_error(error) from error
-        largest_ms, largest_offset = checked.largest
-        self._write(
-            checked.records,
-            first_offset,
-            last_offset,
-            largest_ms,
-            largest_offset,
-            state.leader_epochs.latest,
-            now_ms,
-        )
-        for batch in checked.batches:
-            self._apply_replicated(batch)
+        for run in runs:
+            self._write(
+                run.records,
+                run.first_offset,
+                run.last_offset,
+                *run.largest,
+                max(run.leader_epoch, state.leader_epochs.latest),
+                now_ms,
+            )
+            for batch in run.batches:
+                self._apply_replicated(batch)
         return AppendResult(first_offset, last_offset, NO_TIMESTAMP, state.log_start_offset)
 
     def _plan_replicated(self, batches: Sequence[StoredBatch], now_ms: int) -> None:

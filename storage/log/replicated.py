@@ -21,12 +21,8 @@ PIECE_BATCHES: Final = 1_000
 _START = struct.Struct(">qi")  # base offset and length, of every format
 
 
-class ReplicatedAppend(NamedTuple):
-    """The complete batches, from the start of the fetched bytes, that fit into one segment.
-
-    The rest is for the next append: an incomplete last batch, and batches whose offset relative to the first exceeds an
-    int32.
-    """
+class ReplicatedRun(NamedTuple):
+    """Consecutive batches of one leader epoch, which are written together."""
 
     records: memoryview
     batches: list[StoredBatch]
@@ -34,25 +30,30 @@ class ReplicatedAppend(NamedTuple):
     """A valid base offset of a segment that contains them."""
     last_offset: int
     largest: TimestampOffset
+    leader_epoch: int
+    """The latest epoch up to these batches. Batches of old formats, which have no epoch, begin no run."""
 
 
 def check_replicated(
     records: memoryview, *, next_offset: int, epochs: tuple[int, int] | None = None
-) -> ReplicatedAppend:
-    """Check the batches in `records`, which must continue a log at `next_offset`.
+) -> list[ReplicatedRun]:
+    """Check the batches in `records`, which must continue a log at `next_offset`; return them in runs of one epoch.
 
     `epochs` are the log's latest epoch and the leader's present one; the epochs of the batches must not fall below the
     first, nor from batch to batch, and not exceed the second. Batches of old formats have no epoch.
+
+    The complete batches that fit into one segment are returned. The rest is for the next append: an incomplete last
+    batch, and batches whose offset relative to the first exceeds an int32.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE for a damaged batch or an impossible epoch, OFFSET_OUT_OF_RANGE for offsets that do
             not increase.
     """
-    oldest, newest = (NO_EPOCH, EPOCH_MAX) if epochs is None else epochs
-    batches: list[StoredBatch] = []
+    latest, newest = (NO_EPOCH, EPOCH_MAX) if epochs is None else epochs
+    runs: list[ReplicatedRun] = []
+    begun: list[StoredBatch] = []  # the batches of the last run
     position = 0
-    largest = TimestampOffset(NO_TIMESTAMP, next_offset)
-    first_offset = next_offset
+    first_offset = begun_at = next_offset
     while (batch := _batch_at(records, position)) is not None:
         extent = batch.extent
         if extent.base_offset < next_offset or extent.last_offset < extent.base_offset:
@@ -62,24 +63,39 @@ def check_replicated(
             )
         if not batch.is_crc_valid:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"The batch of offset {extent.base_offset} has a wrong CRC")
-        if epochs is not None and batch.leader_epoch != NO_EPOCH:
-            if not oldest <= batch.leader_epoch <= newest:
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"The batch of offset {extent.base_offset} has the leader epoch {batch.leader_epoch}, "
-                    f"expected {oldest} to {newest}",
-                )
-            oldest = batch.leader_epoch
-        if not batches:
-            first_offset = extent.base_offset if batch.header is not None else _first_offset_of_old(extent, next_offset)
+        epoch = batch.leader_epoch
+        if epochs is not None and epoch != NO_EPOCH and not latest <= epoch <= newest:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"The batch of offset {extent.base_offset} has the leader epoch {epoch}, expected {latest} to {newest}",
+            )
+        if not position:
+            first_offset = begun_at = (
+                extent.base_offset if batch.header is not None else _first_offset_of_old(extent, next_offset)
+            )
         if extent.last_offset - first_offset > RELATIVE_OFFSET_MAX:
             break
-        if batch.max_timestamp_ms > largest.timestamp_ms:
-            largest = TimestampOffset(batch.max_timestamp_ms, extent.last_offset)
-        batches.append(batch)
+        if epoch > latest:
+            if begun:
+                runs.append(_run_of(records, begun, begun_at, latest))
+            latest, begun, begun_at = epoch, [], extent.base_offset
+        begun.append(batch)
         next_offset = extent.last_offset + 1
         position = extent.end
-    return ReplicatedAppend(records[:position], batches, first_offset, next_offset - 1, largest)
+    if begun:
+        runs.append(_run_of(records, begun, begun_at, latest))
+    return runs
+
+
+def _run_of(records: memoryview, batches: list[StoredBatch], first_offset: int, leader_epoch: int) -> ReplicatedRun:
+    largest = TimestampOffset(NO_TIMESTAMP, first_offset)
+    for batch in batches:
+        if (max_timestamp_ms := batch.max_timestamp_ms) > largest.timestamp_ms:
+            largest = TimestampOffset(max_timestamp_ms, batch.extent.last_offset)
+    start, last = batches[0].extent, batches[-1].extent
+    return ReplicatedRun(
+        records[start.position : last.end], batches, first_offset, last.last_offset, largest, leader_epoch
+    )
 
 
 def end_of_piece(records: memoryview, position: int) -> int:

@@ -20,7 +20,8 @@ from protocol.records.legacy import build_message_set
 from storage.batches.validation import AppendOrigin, PreparedAppend, TooCostlyError
 from storage.disk import names
 from storage.disk.checkpoints import EpochStart
-from storage.disk.files import OpenFile
+from storage.disk.files import Buffer, OpenFile, failure
+from storage.disk.shortages import OutOfResourcesError
 from storage.log import log as log_module
 from storage.log import log_state
 from storage.log.log import Log
@@ -177,6 +178,40 @@ def test_follower_rejects_batches_of_impossible_epochs(
     else:
         assert code_of(fetched) is code
         assert follower.log_end_offset == 2
+
+
+def test_follower_appends_the_rest_of_several_epochs_after_a_shortage(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for epoch in (4, 5, 6):
+        append(log, batch(1), leader_epoch=epoch)
+    first, *others = [content for _, content in read_all(log)]
+    follower = create_log(tmp_path / "follower")
+
+    def fetched(*contents: bytes) -> AppendResult:
+        return follower.appends.append_as_follower(
+            memoryview(bytearray(b"".join(contents))), now_ms=NOW_MS, leader_epoch=6
+        )
+
+    fetched(first)
+    refused: list[bytes] = []
+
+    def write(file: OpenFile, content: Buffer, position: int) -> int:
+        if any(each in bytes(content) for each in refused):
+            raise failure(OSError(errno.ENOMEM, "Cannot allocate memory"), "write", "log")
+        return QuickFiles.write(follower.files, file, content, position)
+
+    monkeypatch.setattr(follower.files, "write", write)
+    for number in range(2):
+        refused[:] = [others[number]]
+        with pytest.raises(OutOfResourcesError):
+            fetched(*others)
+        assert follower.log_end_offset == 1 + number
+        follower.check()
+    refused.clear()
+    fetched(others[1])
+    assert list(read_all(follower)) == list(read_all(log))
+    assert follower.leader_epochs.entries == log.leader_epochs.entries
 
 
 def test_reserved_log_is_changed_by_its_thread_alone(log: Log) -> None:
