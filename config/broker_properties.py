@@ -231,6 +231,11 @@ MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = integer(
     "max.incremental.fetch.session.cache.slots", 1000, READ_ONLY, MEDIUM,
     NOT_NEGATIVE,
     doc="Number of incremental fetch sessions kept.")
+MAX_INCREMENTAL_FETCH_SESSION_CACHE_PARTITIONS = integer(
+    "max.incremental.fetch.session.cache.partitions", 200_000, READ_ONLY, MEDIUM, NOT_NEGATIVE,
+    visibility=FOREIGN,
+    doc="Number of partitions kept in all incremental fetch sessions; each takes up to 1 KB. Clients for which there "
+        "is no room name all their partitions in each request. Milena's own setting.")
 MAX_REQUEST_PARTITION_SIZE_LIMIT = integer("max.request.partition.size.limit", 2000, READ_ONLY, MEDIUM, POSITIVE,
     doc="Partitions in one DescribeTopicPartitions response. A broker in a cluster with ZooKeeper does not serve it.")
 

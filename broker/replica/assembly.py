@@ -160,6 +160,7 @@ def serve_clients(
     )
     fetch_sessions = FetchSessionCache(
         config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
+        config[properties.MAX_INCREMENTAL_FETCH_SESSION_CACHE_PARTITIONS],
         lambda: on.random.randrange(1, 2**31),
         manager.fetch_news,
     )

@@ -12,8 +12,13 @@ A request names a session by (id, epoch):
 (id, n > 0)        changes to the session's partitions; responses carry changed partitions
 =================  ====================================================================
 
-Without a free slot the response has id 0, never an error. A new session evicts one that was unused for two minutes; a
-follower's evicts a consumer's; a larger one evicts a smaller one that was created more than two minutes ago.
+Without a free slot, or without room for its partitions, the response has id 0, never an error: the client sends full
+requests from then on. A new session evicts those that were unused for two minutes, as many as it needs. If that is not
+enough, it evicts one that makes enough room: a follower's evicts a consumer's; a larger one evicts a smaller one that
+was created more than two minutes ago. A session for whose new partitions there is no room is closed with
+FETCH_SESSION_ID_NOT_FOUND, like an evicted one, and its client sends a full request.
+
+No session keeps a name that no topic can have: such a name may have 32 KB.
 
 A session knows which of its partitions have news: those that the request names, those that changed since they were last
 read to their end (`broker.replica.fetch_news`), and those that are in error or were not read to their end. Only these
@@ -21,6 +26,7 @@ are read. Served partitions move to the end, so that one that always has records
 
 Invariants, which `check` tests:
 * There are at most as many sessions as slots.
+* The sessions have as many partitions as are counted, and not more than there is room for.
 * A session is found by its id until it is closed.
 * The epoch of a session is positive.
 * A partition belongs to its session alone, once the response that opens the session has named it.
@@ -39,12 +45,15 @@ from base.dataclass import dataclass
 from base.pause import Pause
 from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_news import FetchNews, Watcher
+from controller.machine.topic_creation import NAME_LENGTH_MAX
 from protocol.errors import ErrorCode, KafkaError
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
+
+_COUNTED = "The sessions have as many partitions as are counted, and not more than there is room for"
 
 Reader = tuple[int, bool]
 """The replica id of the reader, and whether its isolation level is read_committed."""
@@ -159,22 +168,23 @@ class FetchContext:
 
 
 class FetchSessionCache:
-    """All sessions of one broker (`max.incremental.fetch.session.cache.slots`)."""
+    """All sessions of one broker. `partition_count` is the number of their partitions."""
 
-    def __init__(self, slots_max: int, new_id: Callable[[], int], news: FetchNews) -> None:
-        """`new_id` returns a random positive int32; it is called again if that id is in use."""
+    def __init__(self, slots_max: int, partitions_max: int, new_id: Callable[[], int], news: FetchNews) -> None:
+        """`new_id` returns a random positive int32; it is called again if that id is in use.
+
+        The limits are `max.incremental.fetch.session.cache.slots` and `max.incremental.fetch.session.cache.partitions`.
+        """
         self._slots_max = slots_max
+        self._partitions_max = partitions_max
         self._new_id = new_id
         self._news = news
         self._sessions: dict[int, FetchSession] = {}
+        self.partition_count = 0
         self.eviction_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partition_count(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     async def context(
         self,
@@ -195,10 +205,12 @@ class FetchSessionCache:
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(session_id)
             named = {}
+            wants_session = session_epoch == INITIAL_EPOCH
             for partition in partitions:
                 named[partition.key] = partition
+                wants_session = wants_session and _has_possible_name(partition)
                 await pause()
-            return FetchContext(named, wants_session=session_epoch == INITIAL_EPOCH)
+            return FetchContext(named, wants_session=wants_session)
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -225,10 +237,11 @@ class FetchSessionCache:
     def open(
         self, context: FetchContext, *, is_follower: bool, uses_topic_ids: bool, reader: Reader, now_ms: int
     ) -> FetchSession | None:
-        """Open a session for the partitions of a full response if a slot is free. All of them have news."""
-        if not context.wants_session or not context.partitions:
+        """Open a session for the partitions of a full response if there is room. All of them have news."""
+        size = len(context.partitions)
+        if not context.wants_session or not size:
             return None
-        if len(self._sessions) >= self._slots_max and not self._evict(len(context.partitions), is_follower, now_ms):
+        if not self._has_room(size) and not self._make_room(size, is_follower, now_ms):
             return None
         session_id = self._new_id()
         while session_id in self._sessions:
@@ -244,6 +257,7 @@ class FetchSessionCache:
             news=dict(context.partitions),
         )
         self._sessions[session_id] = session
+        self.partition_count += size
         return session
 
     def settle(self, session: FetchSession, partition: FetchPartition) -> None:
@@ -259,6 +273,8 @@ class FetchSessionCache:
     def check(self) -> None:
         """Raise AssertionError with the invariant that does not hold."""
         assert len(self._sessions) <= self._slots_max, "There are at most as many sessions as slots"
+        assert self.partition_count == sum(len(session.partitions) for session in self._sessions.values()), _COUNTED
+        assert self.partition_count <= self._partitions_max, _COUNTED
         for session_id, session in self._sessions.items():
             assert session.id == session_id, "A session is found by its id until it is closed"
             assert not session.is_closed, "A session is found by its id until it is closed"
@@ -280,8 +296,7 @@ class FetchSessionCache:
         for wanted in partitions:
             known = session.partitions.get(wanted.key)
             if known is None:
-                known = session.partitions[wanted.key] = wanted
-                wanted.session = session
+                known = self._join(session, wanted)
             else:
                 if wanted.current_leader_epoch != known.current_leader_epoch:
                     # A follower applies nothing that was sent for an older epoch than the one in which it fetches now.
@@ -299,38 +314,70 @@ class FetchSessionCache:
                 self._leave(session, gone)
             await pause()
 
+    def _join(self, session: FetchSession, partition: FetchPartition) -> FetchPartition:
+        """Add a partition to a session, and return it. Without room for it, close the session.
+
+        Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, also if the session was closed since the request began.
+        """
+        if self.partition_count >= self._partitions_max or not _has_possible_name(partition):
+            self._close(session.id)
+        if session.is_closed:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.partitions[partition.key] = partition
+        partition.session = session
+        self.partition_count += 1
+        return partition
+
     def _leave(self, session: FetchSession, partition: FetchPartition) -> None:
         partition.session = None
+        if not session.is_closed:
+            self.partition_count -= 1
         session.news.pop(partition.key, None)
         self._news.unwatch((partition.topic, partition.partition), partition)
 
-    def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
-        """Evict a session for a new one of `size` partitions; return whether one was evicted."""
-        if not self._sessions:
-            return False
-        stalest = min(self._sessions.values(), key=lambda session: session.last_used_ms)
-        if now_ms - stalest.last_used_ms > EVICTION_MS:
-            return self._drop(stalest)
-        weakest = min(self._sessions.values(), key=lambda session: (session.is_follower, len(session.partitions)))
-        if is_follower and not weakest.is_follower:
-            return self._drop(weakest)
-        is_smaller = (weakest.is_follower, len(weakest.partitions)) < (is_follower, size)
-        if is_smaller and now_ms - weakest.created_ms > EVICTION_MS:
-            return self._drop(weakest)
-        return False
+    def _has_room(self, size: int) -> bool:
+        """Return whether a session of `size` partitions may be opened."""
+        return len(self._sessions) < self._slots_max and self.partition_count + size <= self._partitions_max
 
-    def _drop(self, session: FetchSession) -> bool:
+    def _make_room(self, size: int, is_follower: bool, now_ms: int) -> bool:
+        """Evict sessions for a new one of `size` partitions; return whether there is room for it."""
+        unused = [it for it in self._sessions.values() if now_ms - it.last_used_ms > EVICTION_MS]
+        for session in sorted(unused, key=lambda it: it.last_used_ms):
+            if self._has_room(size):
+                break
+            self._drop(session)
+        if self._has_room(size):
+            return True
+        missing = self.partition_count + size - self._partitions_max
+        sufficient = [it for it in self._sessions.values() if len(it.partitions) >= missing]
+        if not sufficient:
+            return False
+        weakest = min(sufficient, key=lambda it: (it.is_follower, len(it.partitions)))
+        is_smaller = (weakest.is_follower, len(weakest.partitions)) < (is_follower, size)
+        is_evicted = (is_follower and not weakest.is_follower) or (
+            is_smaller and now_ms - weakest.created_ms > EVICTION_MS
+        )
+        if is_evicted:
+            self._drop(weakest)
+        return is_evicted
+
+    def _drop(self, session: FetchSession) -> None:
         self._close(session.id)
         self.eviction_count += 1
-        return True
 
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             # A request of the session that is served in slices may still use it.
             session.is_closed = True
+            self.partition_count -= len(session.partitions)
             session.news.clear()
             watches: deque[tuple[Hashable, Watcher]] = deque(
                 ((known.topic, known.partition), known) for known in session.partitions.values()
             )
             self._news.unwatch_all(watches)
+
+
+def _has_possible_name(partition: FetchPartition) -> bool:
+    """Return whether a topic can have the name that the request gives; True if it gives an id that is not known yet."""
+    return partition.topic is None or len(partition.topic) <= NAME_LENGTH_MAX

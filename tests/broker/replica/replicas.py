@@ -113,7 +113,7 @@ class Node:
         self.executor = ThreadPoolExecutor(2)
         news = FetchNews(loop.call_soon)
         ids = count(1)
-        self.fetch_sessions = FetchSessionCache(10, lambda: next(ids), news)
+        self.fetch_sessions = FetchSessionCache(10, 1000, lambda: next(ids), news)
         self.isr_changes = IsrChanges(
             self.broker_id,
             lambda: self.epoch,

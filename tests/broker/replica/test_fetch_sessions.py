@@ -32,9 +32,10 @@ def wanted(topic: str, partition: int, fetch_offset: int = 0) -> FetchPartition:
     return FetchPartition((topic, partition), topic, NO_ID, partition, fetch_offset, 1000)
 
 
-def cache_of(slots: int, news: FetchNews | None = None) -> FetchSessionCache:
+def cache_of(slots: int, news: FetchNews | None = None, *, room: int = 10_000) -> FetchSessionCache:
+    """`room` is the number of partitions that all sessions may have."""
     numbers = itertools.count(1)
-    return FetchSessionCache(slots, lambda: next(numbers), news or no_news())
+    return FetchSessionCache(slots, room, lambda: next(numbers), news or no_news())
 
 
 def no_news() -> FetchNews:
@@ -322,13 +323,76 @@ def test_larger_session_replaces_an_old_smaller_one_in_use() -> None:
     assert session.id == 2
 
 
+def test_session_without_room_for_its_partitions_is_not_opened_or_is_closed() -> None:
+    cache = cache_of(10, room=3)
+    first = opened(cache, wanted("a", 0), wanted("a", 1))
+    assert first is not None
+    assert opened(cache, wanted("b", 0), wanted("b", 1)) is None
+    ask(cache, first.id, 1, wanted("a", 2), wanted("a", 0, 7))
+    assert cache.partition_count == 3
+    with pytest.raises(KafkaError) as raised:
+        ask(cache, first.id, 2, wanted("a", 3))
+    assert raised.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache.partition_count) == (0, 0)
+    assert opened(cache, *(wanted("a", number) for number in range(4))) is None
+    assert opened(cache, *(wanted("a", number) for number in range(3))) is not None
+
+
+def test_forgotten_partitions_leave_room_for_others() -> None:
+    cache = cache_of(10, room=2)
+    session = opened(cache, wanted("a", 0), wanted("a", 1))
+    assert session is not None
+    ask(cache, session.id, 1, forgotten=(("a", 0), ("b", 0)))
+    ask(cache, session.id, 2, wanted("b", 0))
+    assert list(session.partitions) == [("a", 1), ("b", 0)]
+
+
+def test_no_session_keeps_a_name_that_no_topic_can_have() -> None:
+    cache = cache_of(10)
+    longest, too_long = wanted("a" * 249, 0), wanted("a" * 250, 0)
+    assert opened(cache, wanted("a", 0), too_long) is None
+    session = opened(cache, longest)
+    assert session is not None
+    with pytest.raises(KafkaError) as raised:
+        ask(cache, session.id, 1, too_long)
+    assert raised.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0
+
+
+@pytest.mark.parametrize(
+    ("is_follower", "size", "now_ms", "sizes"),
+    [
+        (True, 4, 0, [1, 4]),
+        (True, 1, 0, [5, 1]),
+        (False, 5, EVICTION_MS, [1, 5]),
+        (False, 6, EVICTION_MS + 1, [6]),
+        (False, 1, EVICTION_MS + 1, [5, 1]),
+        (False, 7, EVICTION_MS + 1, []),
+    ],
+    ids=[
+        "a follower's evicts the one that is large enough",
+        "a follower's evicts the smallest that is large enough",
+        "too early",
+        "all that are unused",
+        "the first of those that are unused",
+        "larger than all room",
+    ],
+)
+def test_sessions_are_evicted_for_room(is_follower: bool, size: int, now_ms: int, sizes: list[int]) -> None:
+    cache = cache_of(10, room=6)
+    opened(cache, wanted("a", 0), now_ms=0)
+    opened(cache, *(wanted("b", number) for number in range(5)), now_ms=0)
+    opened(cache, *(wanted("c", number) for number in range(size)), is_follower=is_follower, now_ms=now_ms)
+    assert [len(session.partitions) for session in cache._sessions.values()] == sizes
+
+
 def test_session_closed_during_a_request_has_no_watch() -> None:
     news = no_news()
     cache = cache_of(10, news)
-    session = opened(cache, wanted("a", 0))
+    partitions = [wanted("a", n) for n in range(1000)]
+    session = opened(cache, *partitions)
     assert session is not None
     session_id = session.id
-    partitions = [wanted("a", n) for n in range(1, 1000)]
     work = steps_of(
         cache.context(session_id, 1, partitions, [], pause, uses_topic_ids=False, reader=CONSUMER, now_ms=0)
     )
@@ -339,8 +403,24 @@ def test_session_closed_during_a_request_has_no_watch() -> None:
     if context.session is not None:
         for partition in list(context.session.partitions.values()):
             cache.settle(context.session, partition)
-    assert len(cache) == 0
+    assert (len(cache), cache.partition_count) == (0, 0)
     assert not news.watched
+
+
+def test_session_closed_during_a_request_gets_no_partition() -> None:
+    cache = cache_of(10)
+    session = opened(cache, wanted("a", 0))
+    assert session is not None
+    partitions = [wanted("b", number) for number in range(3)]
+    work = steps_of(
+        cache.context(session.id, 1, partitions, [], pause, uses_topic_ids=False, reader=CONSUMER, now_ms=0)
+    )
+    next(work)
+    ask(cache, session.id, FINAL_EPOCH)
+    with pytest.raises(KafkaError) as raised:
+        done(work)
+    assert raised.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.partition_count == 0
 
 
 def test_forgotten_partition_does_not_return_when_it_is_served() -> None:
@@ -377,6 +457,7 @@ def test_thousands_of_watches_of_a_session_are_removed_in_parts() -> None:
 
 BREAKS: dict[str, Callable[[FetchSessionCache, FetchSession], object]] = {
     "There are at most as many sessions as slots": lambda cache, session: setattr(cache, "_slots_max", 0),
+    fetch_sessions._COUNTED: lambda cache, session: setattr(cache, "_partitions_max", 0),
     "A session is found by its id until it is closed": lambda cache, session: setattr(session, "is_closed", True),
     "The epoch of a session is positive": lambda cache, session: setattr(session, "epoch", INITIAL_EPOCH),
     "A partition belongs to its session alone, once the response that opens the session has named it": (
