@@ -15,6 +15,7 @@ checkpoint of log starts that is written at the same time knows the oldest file 
 """
 
 import contextlib
+import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -39,6 +40,7 @@ class LogDisposal:
         "_directory",
         "_dropped",
         "_files",
+        "_marking",
         "_planned",
         "_segments",
         "_state",
@@ -54,6 +56,7 @@ class LogDisposal:
         self._deleted: deque[tuple[int, str]] = deque()  # (due in ms, file name), rising
         # Segments that have left the log, with files under their old names, and the path of a snapshot each.
         self._dropped: deque[tuple[Segment, str | None]] = deque()
+        self._marking = threading.Lock()  # held from the first rename of `mark_dropped` until its names are synced
 
     @property
     def first_file_offset(self) -> int:
@@ -159,26 +162,33 @@ class LogDisposal:
     def mark_dropped(self, now_ms: int) -> None:
         """Rename the files of dropped segments to `*.deleted`, oldest first. Waits for the disk. Any thread.
 
-        `remove_deleted` unlinks them once file.delete.delay.ms is over. Raises KafkaError: KAFKA_STORAGE_ERROR.
+        `remove_deleted` unlinks them once file.delete.delay.ms is over. A call waits for that of another thread: when
+        it returns, the names are free, and no other thread is about to rename a file that takes one of them.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
-        count = 0
         try:
-            with self._directory.unrenamed():
-                while count < len(self._dropped):
-                    segment, snapshot = self._dropped[count]
-                    segment.on_disk.relocate(self._directory.path)
-                    self._mark_deleted(segment, now_ms)
-                    if snapshot is not None:
-                        self._files.unlink_if_exists(snapshot)
-                    count += 1
-            # `first_file_offset` finds them until their names cannot return: then the name of the first file replaces
-            # the entry in the checkpoint of log starts. After a shortage all of this is tried again.
-            if count:
-                self._sync_names()
-            for _ in range(count):
-                self._dropped.popleft()
+            with self._marking:
+                self._mark_dropped(now_ms)
         except OSError as error:
             raise self._state.storage_error(error) from error
+
+    def _mark_dropped(self, now_ms: int) -> None:
+        count = 0
+        with self._directory.unrenamed():
+            while count < len(self._dropped):
+                segment, snapshot = self._dropped[count]
+                segment.on_disk.relocate(self._directory.path)
+                self._mark_deleted(segment, now_ms)
+                if snapshot is not None:
+                    self._files.unlink_if_exists(snapshot)
+                count += 1
+        # `first_file_offset` finds them until their names cannot return: then the name of the first file replaces
+        # the entry in the checkpoint of log starts. After a shortage all of this is tried again.
+        if count:
+            self._sync_names()
+        for _ in range(count):
+            self._dropped.popleft()
 
     def _sync_names(self) -> None:
         """Sync the directory, also if it is renamed at the same time: a sync must not keep a rename waiting."""

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import threading
 from pathlib import Path
 from random import Random
 
@@ -250,6 +251,28 @@ def test_ages_are_not_read_from_files_that_a_truncation_removes(
     log.truncation.truncate_fully_and_start_at(50, now_ms=NOW_MS)
     assert counts == [4, 4, 4, 4]
     assert failed == []
+
+
+def test_dropped_segments_are_renamed_by_one_thread_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A truncation renames them too, while retention waits for the sync of their names."""
+    files = QuickFiles()
+    manager = start(tmp_path, files)
+    log = expirable(manager)
+    log.disposal.expire(NOW_MS + 10_000)
+    assert log.disposal.drop_expired(3) == 3
+    other = threading.Thread(target=lambda: log.disposal.mark_dropped(NOW_MS))
+
+    def sync_directory(path: str) -> None:
+        monkeypatch.undo()
+        other.start()
+        other.join(0.05)  # it has to wait for this thread, so it does not end now
+
+    monkeypatch.setattr(files, "sync_directory", sync_directory)
+    log.disposal.mark_dropped(NOW_MS)
+    other.join()
+    assert len(list(log.directory.glob("*.log.deleted"))) == 3
+    assert log.disposal.first_file_offset == 3
+    manager.directories.unlock()
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
