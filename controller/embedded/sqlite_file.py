@@ -12,11 +12,9 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from base.dataclass import dataclass
 from controller.store.state_store import (
     ANY_VERSION,
     DATA_SIZE_MAX,
@@ -96,14 +94,19 @@ class Session(NamedTuple):
     token: str
 
 
-@dataclass(slots=True)
-class Transaction:
-    """The values that one `apply` writes, and its changes so far. The same for all copies."""
+class Transaction(NamedTuple):
+    """The values that one `apply` writes. The same for all copies."""
 
     zxid: int
     session_id: int
     now_ms: int
-    changes: list[WatchEvent] = field(default_factory=list)
+
+
+class Applied(NamedTuple):
+    """What one transaction did to one file."""
+
+    results: list[Result]
+    changes: list[WatchEvent]
 
 
 def open_database(
@@ -223,8 +226,8 @@ class SqliteFile:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def apply(self, operations: Iterable[Operation], transaction: Transaction) -> list[Result]:
-        """Perform `operations` in one durable transaction; return their results.
+    def apply(self, operations: Iterable[Operation], transaction: Transaction) -> Applied:
+        """Perform `operations` in one durable transaction; return their results and the changes.
 
         Raises:
             StoreError: an operation was rejected; nothing was changed.
@@ -234,13 +237,14 @@ class SqliteFile:
 
     def _write(
         self, transaction: Transaction, operations: Iterable[Operation], session: Session | None = None
-    ) -> list[Result]:
-        transaction.changes.clear()
+    ) -> Applied:
         results: list[Result] = []
+        changes: list[WatchEvent] = []
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             for operation in operations:
-                results.append(self._do(operation, transaction))  # noqa: PERF401 - its length is the index of a failure
+                # The length of the results is the index of a failure.
+                results.append(self._do(operation, transaction, changes))  # noqa: PERF401
             if session is not None:
                 self._record(session)
             self._connection.execute("UPDATE last_transaction SET zxid = ?", (transaction.zxid,))
@@ -255,7 +259,7 @@ class SqliteFile:
                 self._connection.execute("ROLLBACK")
             raise
         self.zxid = transaction.zxid
-        return results
+        return Applied(results, changes)
 
     def _record(self, session: Session) -> None:
         self._connection.execute("INSERT INTO session VALUES (?, ?)", session)
@@ -265,14 +269,15 @@ class SqliteFile:
             (SESSIONS_KEPT,),
         )
 
-    def _do(self, operation: Operation, transaction: Transaction) -> Result:
+    def _do(self, operation: Operation, transaction: Transaction, changes: list[WatchEvent]) -> Result:
+        """Perform one operation, and append what it changes to `changes`. Raises StoreError."""
         match operation:
             case Create():
-                return self._create(operation, transaction)
+                return self._create(operation, transaction, changes)
             case SetData():
-                return self._set(operation, transaction)
+                return self._set(operation, transaction, changes)
             case Delete():
-                self._delete(operation, transaction)
+                self._delete(operation, changes)
             case Check():
                 self._require(operation.path, operation.version)
         return None
@@ -285,7 +290,7 @@ class SqliteFile:
             raise BadVersion(path)
         return node
 
-    def _create(self, operation: Create, transaction: Transaction) -> str:
+    def _create(self, operation: Create, transaction: Transaction, changes: list[WatchEvent]) -> str:
         _check_size(operation.path, operation.data)
         parent = parent_path(operation.path)
         row = self._connection.execute("SELECT owner, child_creates FROM node WHERE path = ?", (parent,)).fetchone()
@@ -304,25 +309,25 @@ class SqliteFile:
         except sqlite3.IntegrityError:
             raise NodeExists(path) from None
         self._connection.execute("UPDATE node SET child_creates = child_creates + 1 WHERE path = ?", (parent,))
-        transaction.changes.append(WatchEvent(WatchKind.CREATED, path))
+        changes.append(WatchEvent(WatchKind.CREATED, path))
         return path
 
-    def _set(self, operation: SetData, transaction: Transaction) -> Stat:
+    def _set(self, operation: SetData, transaction: Transaction, changes: list[WatchEvent]) -> Stat:
         _check_size(operation.path, operation.data)
         before = self._require(operation.path, operation.version).stat
         self._connection.execute(
             "UPDATE node SET data = ?, version = version + 1, mzxid = ? WHERE path = ?",
             (operation.data, transaction.zxid, operation.path),
         )
-        transaction.changes.append(WatchEvent(WatchKind.CHANGED, operation.path))
+        changes.append(WatchEvent(WatchKind.CHANGED, operation.path))
         return Stat(before.version + 1, before.czxid, transaction.zxid, before.ctime_ms, before.ephemeral_owner)
 
-    def _delete(self, operation: Delete, transaction: Transaction) -> None:
+    def _delete(self, operation: Delete, changes: list[WatchEvent]) -> None:
         self._require(operation.path, operation.version)
         if self._connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (operation.path,)).fetchone():
             raise NotEmpty(operation.path)
         self._connection.execute("DELETE FROM node WHERE path = ?", (operation.path,))
-        transaction.changes.append(WatchEvent(WatchKind.DELETED, operation.path))
+        changes.append(WatchEvent(WatchKind.DELETED, operation.path))
 
 
 def _check_size(path: str, data: bytes | None) -> None:

@@ -144,10 +144,10 @@ class SqliteStore(SingleWrites):
         return await self._submit(lambda copies: copies.children(path), partial(self._arm_children, path, watch))
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        results, _ = await self._submit(
-            lambda copies: copies.apply(operations), lambda outcome: self._watches.fire(outcome[1])
+        applied = await self._submit(
+            lambda copies: copies.apply(operations), lambda applied: self._watches.fire(applied.changes)
         )
-        return results
+        return applied.results
 
     def _arm(self, path: str, watch: Watch | None) -> None:
         if watch is not None:

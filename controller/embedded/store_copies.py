@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, TypeVar
 from base.clock import Clock
 from base.system_calls import SYSTEM_CALLS
 from controller.embedded.sqlite_file import (
+    Applied,
     DamagedFileError,
     Session,
     SqliteFile,
@@ -33,7 +34,7 @@ from controller.embedded.sqlite_file import (
     is_shortage,
     may_be_shortage,
 )
-from controller.store.state_store import Node, Operation, Result, StoreUnavailable, WatchEvent
+from controller.store.state_store import Node, Operation, StoreUnavailable
 from controller.tree import paths
 
 logger = logging.getLogger("kafka.zk.KafkaZkClient")
@@ -261,7 +262,7 @@ class StoreCopies:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def apply(self, operations: Sequence[Operation]) -> tuple[list[Result], list[WatchEvent]]:
+    def apply(self, operations: Sequence[Operation]) -> Applied:
         """Perform `operations` in one transaction, durable in every live copy; return their results and the changes.
 
         Raises:
@@ -272,11 +273,13 @@ class StoreCopies:
         if not self.session_id:
             raise StoreUnavailable("the metadata store is open for reading only")
         transaction = self._next_transaction()
-        results = self._write(transaction, lambda copy: copy.apply(operations, transaction))
-        return results, transaction.changes
+        return self._write(transaction, lambda copy: copy.apply(operations, transaction))
 
     def _write(self, transaction: Transaction, job: Callable[[SqliteFile], T]) -> T:
-        """Run `job` on each live copy. The first copy decides whether the operations can be performed at all."""
+        """Run `job` on each live copy; return the outcome of the first that succeeds.
+
+        The first copy decides whether the operations can be performed at all.
+        """
         outcome: list[T] = []
         for copy in list(self._copies):
             try:

@@ -11,13 +11,14 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller.embedded import sqlite_file, store_copies
-from controller.embedded.sqlite_file import SqliteFile, Transaction
+from controller.embedded.sqlite_file import Applied, SqliteFile, Transaction
 from controller.embedded.store_copies import OPEN_RETRY_S, OPEN_TRIES, StoreCopies
-from controller.store.state_store import Create, NodeExists, Operation, Result, SetData, StoreUnavailable
+from controller.store.state_store import Create, NodeExists, Operation, SetData, Stat, StoreUnavailable, WatchKind
 from controller.tree import paths
 from tests.support.manual_clock import ManualClock
 
@@ -364,7 +365,7 @@ class Faults:
         faults = self
 
         class FaultyFile(SqliteFile):
-            def apply(self, operations: Iterable[Operation], transaction: Transaction) -> list[Result]:
+            def apply(self, operations: Iterable[Operation], transaction: Transaction) -> Applied:
                 if faults.error is None or self.path.parent.name != faults.name:
                     return super().apply(operations, transaction)
                 faults.count -= 1
@@ -408,6 +409,29 @@ def test_failed_copy_does_not_stop_the_others(disks: Disks, faults: Faults, name
         store.close()
     assert disks.tree_of("a") == disks.tree_of("b") == disks.tree_of("c")
     assert not list(disks.folder.glob("*/metadata.sqlite.*"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copy_that_fails_within_a_transaction_hides_no_change(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    store = disks.new_cluster()
+    original = SqliteFile._set
+
+    def fail(copy: SqliteFile, *arguments: Any) -> Stat:
+        if copy.path.parent.name == name:
+            raise disk_error()
+        return original(copy, *arguments)
+
+    monkeypatch.setattr(SqliteFile, "_set", fail)
+    _, changes = store.apply([Create("/first"), SetData("/first", b"value"), Create("/second")])
+    assert [(change.kind, change.path) for change in changes] == [
+        (WatchKind.CREATED, "/first"),
+        (WatchKind.CHANGED, "/first"),
+        (WatchKind.CREATED, "/second"),
+    ]
+    assert disks.failed == [name]
+    store.close()
 
 
 def test_failure_of_the_last_copy_makes_the_store_unavailable(disks: Disks, faults: Faults) -> None:
