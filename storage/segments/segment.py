@@ -363,9 +363,12 @@ class Segment:
         """
         if self._age_ms_if_damaged is not None:
             return self._age_ms_if_damaged
+        size = self.size
         try:
             timestamp_ms = self.largest().timestamp_ms
         except (CorruptSegmentError, CorruptIndexError) as damage:
+            if self.size != size:  # a truncation in another thread has cut off what was being read
+                return self.age_timestamp_ms(on_damage)
             on_damage(damage)
             self._age_ms_if_damaged = max(self.on_disk.modified_ms, self.on_disk.last_indexed_timestamp())
             return self._age_ms_if_damaged

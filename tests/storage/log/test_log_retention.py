@@ -10,12 +10,14 @@ from random import Random
 
 import pytest
 
+from storage.batches.stored_batch import Extent
 from storage.disk.files import Files, OpenFile, failure
 from storage.disk.meta_properties import MetaProperties
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
+from storage.segments.segment import Segment
 from tests.storage.builders import (
     NOW_MS,
     QuickFiles,
@@ -251,6 +253,27 @@ def test_ages_are_not_read_from_files_that_a_truncation_removes(
     log.truncation.truncate_fully_and_start_at(50, now_ms=NOW_MS)
     assert counts == [4, 4, 4, 4]
     assert failed == []
+
+
+def test_age_of_a_segment_that_is_cut_off_at_the_same_time_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = create_log(tmp_path)
+    for number in range(3):
+        append(log, batch(1, timestamp_ms=NOW_MS + number))
+    segment = log.segments.active
+    segment._forget_timestamps()
+    original = Segment.max_timestamp_of
+
+    def cut(each: Segment, extent: Extent) -> int:
+        monkeypatch.undo()
+        log.truncation.truncate_to(1, now_ms=NOW_MS)
+        return original(each, extent)
+
+    monkeypatch.setattr(Segment, "max_timestamp_of", cut)
+    damage: list[Exception] = []
+    assert segment.age_timestamp_ms(damage.append) == NOW_MS
+    assert damage == []
 
 
 def test_dropped_segments_are_renamed_by_one_thread_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
