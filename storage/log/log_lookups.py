@@ -7,6 +7,7 @@ Threads: lookups run in any thread, at the same time as appends, except `legacy_
 thread that owns the log.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -79,12 +80,17 @@ class LogLookups:
         """Return at most `max_count` base offsets of segments not younger than the timestamp, newest first.
 
         This is what ListOffsets version 0 returns. -1 means from the log's end, -2 the log's start. A segment is as old
-        as its file; the log's end has the age 0.
+        as its file; the log's end has the age 0. Segments whose files a truncation has removed are left out.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
-        offsets = [
-            (max(segment.base_offset, self._state.log_start_offset), segment) for segment in self._segments.all()
-        ]
-        aged = [(offset, segment.on_disk.modified_ms) for offset, segment in offsets]
+        aged: list[tuple[int, int]] = []
+        try:
+            for segment in self._segments.all():
+                with contextlib.suppress(SegmentGoneError):
+                    aged.append((max(segment.base_offset, self._state.log_start_offset), segment.on_disk.modified_ms))
+        except OSError as error:
+            raise self._state.storage_error(error) from error
         if self._segments.active.size:
             aged.append((self._state.log_end_offset, now_ms))
         if timestamp_ms == -2:

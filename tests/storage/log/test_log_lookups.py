@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from tests.storage.builders import NOW_MS, append, batch, create_log, log_config
+from tests.storage.builders import NOW_MS, WatchedRemovals, append, batch, create_log, log_config, log_options
 
 
 def test_lookups_return_the_time_of_the_broker_and_the_epoch_of_the_record(tmp_path: Path) -> None:
@@ -42,3 +42,17 @@ def test_legacy_lookup_returns_base_offsets_of_segments_that_are_not_younger(tmp
     assert log.lookups.legacy_offsets_before(-2, 10, now_ms=9000) == [0]
     assert log.lookups.legacy_offsets_before(2500, 10, now_ms=9000) == [2, 0]
     assert log.lookups.legacy_offsets_before(500, 10, now_ms=9000) == []
+
+
+def test_legacy_lookup_leaves_out_what_a_truncation_in_another_thread_has_removed(tmp_path: Path) -> None:
+    files, failed = WatchedRemovals(), list[OSError]()
+    log = create_log(
+        tmp_path, log_config(segment_bytes=2 * len(batch(1))), log_options(files, on_io_error=failed.append)
+    )
+    for _ in range(5):
+        append(log, batch(1))
+    found: list[list[int]] = []
+    files.at_removal = lambda: found.append(log.lookups.legacy_offsets_before(-1, 10, now_ms=9000))
+    log.truncation.truncate_fully_and_start_at(50, now_ms=NOW_MS)
+    assert found == [[5, 2, 0], [5, 0], [5]]
+    assert failed == []
