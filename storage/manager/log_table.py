@@ -40,7 +40,10 @@ class LogTable:
         return [*self.logs.values(), *self.copies.values()]
 
     def each_online(self, action: Callable[[Log], int | None], logs: Iterable[Log]) -> Iterator[int]:
-        """Call `action` for each log that is online; yield its result. A failing log has reported its error itself."""
+        """Call `action` for each log that is online; yield its result. No log keeps the others waiting by its failure.
+
+        A log that raises a KafkaError has reported its error itself.
+        """
         for log in logs:
             if log.is_offline:
                 continue
@@ -51,3 +54,5 @@ class LogTable:
             except KafkaError as error:
                 if log in self.home:  # not deleted during `action`
                     _logger.error("%s-%d: %s", log.topic, log.partition, error)
+            except Exception:  # a bug of ours
+                _logger.exception("%s-%d failed unexpectedly; the work goes on with the next log", *log.name)

@@ -15,6 +15,7 @@ from storage.disk.files import Files, OpenFile, failure
 from storage.disk.meta_properties import MetaProperties
 from storage.disk.shortages import TryLaterError
 from storage.log.log import Log
+from storage.log.log_disposal import LogDisposal
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
 from storage.segments.segment import Segment
@@ -156,6 +157,25 @@ def test_retention_reads_and_renames_files_only_in_threads(tmp_path: Path) -> No
     assert len(in_threads) > 10
     # The leader epochs are written without waiting for the disk.
     assert [name for name in on_loop if "leader-epoch" not in name] == []
+    manager.directories.unlock()
+
+
+def test_log_that_fails_unexpectedly_does_not_stop_the_retention_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = start(tmp_path)
+    failing = created(manager, "failing", 0, topic_id=None, config=CONFIG, now_ms=NOW_MS)
+    expirable(manager)
+    original = LogDisposal.read_ages
+
+    def read_ages(disposal: LogDisposal, now_ms: int) -> None:
+        if disposal is failing.disposal:
+            raise RuntimeError("ours")
+        original(disposal, now_ms)
+
+    monkeypatch.setattr(LogDisposal, "read_ages", read_ages)
+    assert done(manager.run_retention(NOW_MS + 10_000, pause, in_thread)) == 3
+    assert "failing-0 failed unexpectedly; the work goes on with the next log" in caplog.text
     manager.directories.unlock()
 
 
