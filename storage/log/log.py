@@ -147,7 +147,11 @@ class Log(LogState):
             self.raise_log_start(offset)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that have been idle for longer than `expiration_ms`; return how many."""
+        """Forget producers that have been idle for longer than `expiration_ms`; return how many.
+
+        Raises TryLaterError: Another thread is truncating the log, and the producers with it.
+        """
+        self.planned.refuse_reserved()
         return self.producer_state.remove_expired(now_ms, expiration_ms)
 
     # Moving

@@ -225,6 +225,7 @@ def test_reserved_log_is_changed_by_its_thread_alone(log: Log) -> None:
         lambda: log.appends.roll(NOW_MS),
         lambda: log.delete_records_before(1),
         lambda: log.disposal.expire(NOW_MS),
+        lambda: log.expire_producers(NOW_MS, 0),
     ):
         assert code_of(change) is ErrorCode.KAFKA_STORAGE_ERROR
     log.planned.between_writes(lambda: called.append(log.log_end_offset))
