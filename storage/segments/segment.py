@@ -536,8 +536,9 @@ class Segment:
     def start_writeback(self) -> None:
         """Start write-back of what was appended since the last call. Any thread."""
         start, end = self._writeback_position, self.size
-        if end > start and self._file is not None:
-            self._files.start_writeback(self._file, start, end - start)
+        file = self._file  # read once: the thread that owns the log may release it
+        if end > start and file is not None:
+            self._files.start_writeback(file, start, end - start)
             self._writeback_position = end
 
     def release(self) -> None:

@@ -12,6 +12,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import batches, read_header
 from storage.log.log import Log
 from storage.log.segment_reader import SegmentReader
+from storage.segments.segment import Segment
 from tests.storage.builders import (
     NOW_MS,
     QuickFiles,
@@ -153,3 +154,22 @@ def test_read_during_a_truncation_caches_no_wrong_position(
         fetched = log.reader.read(offset, 1, upper_bound_offset=log.log_end_offset, min_one_batch=True, nowait=True)
         assert fetched is not None
         assert read_header(fetched.records).base_offset <= offset <= read_header(fetched.records).last_offset
+
+
+def test_file_that_is_released_during_a_writeback_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread closes the idle file between two accesses to it."""
+    log = create_log(tmp_path)
+    append(log, batch(1))
+    segment = log.segments.active
+    slot = Segment.__dict__["_file"]
+
+    def look(one: Segment) -> object:
+        file = slot.__get__(one)
+        slot.__set__(one, None)
+        return file
+
+    monkeypatch.setattr(Segment, "_file", property(look, slot.__set__))
+    segment.start_writeback()
+    assert segment._writeback_position == segment.size
