@@ -477,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._registry.turn_writes.note(self, now_s)
 
     def write_waiting(self) -> None:
-        """Part of `Writer`."""
+        """Write the response that waits, if one does: see `TurnWrites`."""
         waiting = self._waiting
         if waiting:
             self._waiting = b""

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from broker.network.channel import Channel
+if TYPE_CHECKING:
+    from broker.network.connection import Connection
 
 TOGETHER_S: Final = 0.000_2
 """Responses of two connections within this time belong to one turn, as far as that can be known cheaply."""
@@ -29,45 +30,36 @@ AGE_MAX_S: Final = 0.001
 """How old the first response may be when another one is added: then all are sent."""
 
 
-class Writer(Protocol):
-    """A connection with a response that waits."""
-
-    channel: Channel
-
-    def write_waiting(self) -> None:
-        """Write what waits, if anything does. Never raises."""
-
-
 class TurnWrites:
     """The connections of one listener that have a response to send in this turn."""
 
-    __slots__ = ("_alone_count", "_first_s", "_last", "_last_s", "_monotonic_s", "_writers", "is_worthwhile")
+    __slots__ = ("_alone_count", "_connections", "_first_s", "_last", "_last_s", "_monotonic_s", "is_worthwhile")
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
-        self._writers: list[Writer] = []
+        self._connections: list[Connection] = []
         self._first_s = 0.0
         """When the first of them was added."""
-        self._last: Writer | None = None
+        self._last: Connection | None = None
         self._last_s = 0.0
         self._alone_count = 0
         self.is_worthwhile = False
         """Whether responses had better wait: those of several connections come together."""
 
-    def note(self, writer: Writer, now_s: float) -> None:
+    def note(self, connection: Connection, now_s: float) -> None:
         """Note that a response was written at once, at `now_s` (monotonic seconds)."""
-        if self._last is not writer:
-            self._last = writer
+        if self._last is not connection:
+            self._last = connection
             if now_s - self._last_s < TOGETHER_S:
                 self.is_worthwhile = True
                 self._alone_count = 0
         self._last_s = now_s
 
-    def add(self, writer: Writer) -> None:
-        """Write what waits in `writer`, and note its completed requests as sent: at the end of this turn, or now."""
-        writers = self._writers
-        writers.append(writer)
-        if len(writers) == 1:
+    def add(self, connection: Connection) -> None:
+        """Write what waits, and note the completed requests as sent: at the end of this turn, or now."""
+        connections = self._connections
+        connections.append(connection)
+        if len(connections) == 1:
             self._first_s = self._monotonic_s()
             asyncio.get_running_loop().call_soon(self.flush)
         elif self._monotonic_s() - self._first_s > AGE_MAX_S:
@@ -75,17 +67,17 @@ class TurnWrites:
 
     def flush(self) -> None:
         """Write what waits."""
-        writers = self._writers
-        if not writers:
+        connections = self._connections
+        if not connections:
             return
-        self._writers = []
+        self._connections = []
         sending_since_s = self._monotonic_s()
-        for writer in writers:
-            writer.write_waiting()
+        for connection in connections:
+            connection.write_waiting()
         now_s = self._monotonic_s()
-        for writer in writers:
-            writer.channel.sent(now_s, sending_since_s)
-        if len(writers) > 1:
+        for connection in connections:
+            connection.channel.sent(now_s, sending_since_s)
+        if len(connections) > 1:
             self._alone_count = 0
         else:
             self._alone_count += 1

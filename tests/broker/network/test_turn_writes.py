@@ -17,20 +17,19 @@ class Clock:
         return self.now_s
 
 
-class Connection:
-    """A writer that notes what becomes of it."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.channel: Any = SimpleNamespace(sent=lambda *times: self.events.append(times))
-
-    def write_waiting(self) -> None:
-        self.events.append("written")
+def new_connection() -> Any:
+    """Return a connection that notes what becomes of it."""
+    events: list[Any] = []
+    return SimpleNamespace(
+        events=events,
+        write_waiting=lambda: events.append("written"),
+        channel=SimpleNamespace(sent=lambda *times: events.append(times)),
+    )
 
 
 def test_responses_wait_once_two_connections_have_one_at_the_same_time() -> None:
     writes = TurnWrites(Clock())
-    first, second = Connection(), Connection()
+    first, second = new_connection(), new_connection()
     writes.note(first, 1.0)
     writes.note(first, 1.0)
     assert not writes.is_worthwhile, "a client that pipelines"
@@ -43,7 +42,7 @@ def test_responses_wait_once_two_connections_have_one_at_the_same_time() -> None
 async def test_what_waits_is_written_at_the_end_of_the_turn_and_then_noted_as_sent() -> None:
     clock = Clock()
     writes = TurnWrites(clock)
-    connections = [Connection() for _ in range(3)]
+    connections = [new_connection() for _ in range(3)]
     for connection in connections:
         writes.add(connection)
     assert [connection.events for connection in connections] == [[]] * 3
@@ -56,7 +55,7 @@ async def test_what_waits_is_written_at_the_end_of_the_turn_and_then_noted_as_se
 async def test_a_response_that_is_old_is_written_with_the_next_one() -> None:
     clock = Clock()
     writes = TurnWrites(clock)
-    first, second = Connection(), Connection()
+    first, second = new_connection(), new_connection()
     writes.add(first)
     clock.now_s += 2 * AGE_MAX_S
     writes.add(second)
@@ -67,14 +66,14 @@ async def test_responses_do_not_wait_after_many_turns_with_one_response() -> Non
     writes = TurnWrites(Clock())
     writes.is_worthwhile = True
     for _ in range(ALONE_MAX - 1):
-        writes.add(Connection())
+        writes.add(new_connection())
         writes.flush()
     assert writes.is_worthwhile
-    writes.add(Connection())
-    writes.add(Connection())
+    writes.add(new_connection())
+    writes.add(new_connection())
     writes.flush()
     for _ in range(ALONE_MAX):
         assert writes.is_worthwhile
-        writes.add(Connection())
+        writes.add(new_connection())
         writes.flush()
     assert not writes.is_worthwhile
