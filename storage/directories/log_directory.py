@@ -291,8 +291,12 @@ class LogDirectory:
         self._files.sync_directory(self.path)
 
     def remove_partition_directory(self, path: str) -> None:
-        """Remove a partition directory with all its content, also unknown files. Can be repeated after a crash."""
-        for entry in self._files.list_directory(path):
+        """Remove a partition directory with all its content, also unknown files. It may be gone, in part or whole."""
+        try:
+            entries = self._files.list_directory(path)
+        except FileNotFoundError:
+            return
+        for entry in entries:
             try:
                 self._files.unlink_if_exists(f"{path}/{entry.name}")
             except IsADirectoryError:

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import shutil
 import threading
 import uuid
 from collections.abc import Callable
@@ -439,6 +440,18 @@ def test_deleted_log_is_removed_with_unknown_files(disks: Disks, tmp_path: Path)
     manager.remove_deleted(NOW_MS + 1000)
     assert not list(tmp_path.glob("*/topic-0*"))
     assert (elsewhere / "kept").exists()
+    assert disks.failed == []
+
+
+def test_deleted_log_may_be_removed_by_hand(disks: Disks, tmp_path: Path) -> None:
+    manager = disks.start()
+    create(manager, "topic")
+    create(manager, "other")
+    for topic in ("topic", "other"):
+        manager.delete(topic, 0, now_ms=NOW_MS)
+    shutil.rmtree(next(tmp_path.glob("*/topic-0.*-delete")))
+    manager.remove_deleted(NOW_MS + 1000)
+    assert not list(tmp_path.glob("*/*-delete"))
     assert disks.failed == []
 
 
