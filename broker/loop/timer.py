@@ -46,13 +46,15 @@ class Timer:
         self._armed_count = 0
         self._cancelled_count = 0
         self._ticks: list[int] = []
+        self._earliest_tick = 0
+        """While `advance` runs, the tick after those that it runs."""
         self._on_earlier_deadline = on_earlier_deadline
 
     def schedule(self, deadline_ms: int, callback: Callable[[], None]) -> TimerHandle:
         """Run `callback` in the first `advance` whose time is not before `deadline_ms`."""
         handle = TimerHandle(self, callback)
         self._armed_count += 1
-        tick = -(-deadline_ms // TICK_MS)
+        tick = max(-(-deadline_ms // TICK_MS), self._earliest_tick)
         bucket = self._buckets.get(tick)
         if bucket is None:
             self._buckets[tick] = [handle]
@@ -70,9 +72,11 @@ class Timer:
     def advance(self, now_ms: int) -> int:
         """Run all due callbacks in deadline order; return how many ran.
 
-        A callback may schedule and cancel; callbacks that it schedules for `now_ms` or earlier run in the same call. An
-        exception is a bug of its callback: it is logged, and must stop neither the other callbacks nor the driver.
+        A callback may schedule and cancel. What it schedules for `now_ms` or earlier runs in the next tick, so that a
+        callback which repeats itself cannot keep this call from returning. An exception is a bug of its callback: it is
+        logged, and must stop neither the other callbacks nor the driver.
         """
+        self._earliest_tick = now_ms // TICK_MS + 1
         ran = 0
         ticks = self._ticks
         while ticks and ticks[0] * TICK_MS <= now_ms:
@@ -88,6 +92,7 @@ class Timer:
                         callback()
                     except Exception:
                         logger.exception("what was due at %d ms failed unexpectedly", now_ms)
+        self._earliest_tick = 0
         return ran
 
     def note_cancelled(self) -> None:

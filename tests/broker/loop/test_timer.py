@@ -28,11 +28,18 @@ def test_a_cancelled_deadline_never_runs_and_may_be_cancelled_again() -> None:
     assert timer.next_deadline_ms() is None
 
 
-def test_a_callback_may_schedule_for_now() -> None:
+def test_what_a_callback_schedules_for_the_past_runs_in_the_next_tick() -> None:
     timer, ran = Timer(), []
-    timer.schedule(5, lambda: timer.schedule(5, lambda: ran.append("again")))
-    assert timer.advance(5) == 2
-    assert ran == ["again"]
+
+    def repeat() -> None:
+        ran.append("again")
+        if len(ran) < 5:
+            timer.schedule(-5_000, repeat)
+
+    timer.schedule(5, repeat)
+    assert timer.advance(5) == 1
+    assert timer.next_deadline_ms() == 6
+    assert timer.advance(6) == 1
 
 
 def test_failed_callback_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
