@@ -20,7 +20,6 @@ from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
-FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_WITH_REQUIRED_MEMBER_ID = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT = 9
@@ -52,7 +51,6 @@ def failed(request: JoinGroupRequest, context: RequestContext, code: ErrorCode) 
 
 def _join_request(random: Random, request: JoinGroupRequest, context: RequestContext) -> JoinRequest:
     version = context.api_version
-    has_rebalance_timeout = version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
     client_id = context.client_id or ""
     unique_id = UUID(int=random.getrandbits(128), version=4)
     return JoinRequest(
@@ -61,7 +59,7 @@ def _join_request(random: Random, request: JoinGroupRequest, context: RequestCon
         client_id=client_id,
         client_host=f"/{context.client_host}",
         session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple(MemberProtocol(each.name, each.metadata) for each in request.protocols),
         generated_member_id=f"{request.group_instance_id or client_id}-{unique_id}",

@@ -48,8 +48,7 @@ class Member:
         self.group_instance_id = group_instance_id
         self.client_id = client_id
         self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
+        self.set_timeouts(rebalance_timeout_ms, session_timeout_ms)
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = is_new
@@ -85,6 +84,14 @@ class Member:
             (MemberProtocol(protocol_name or "", stored.subscription),),
             assignment=stored.assignment,
         )
+
+    def set_timeouts(self, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
+        """Set both timeouts. A rebalance timeout that is not positive is replaced by the session timeout.
+
+        Version 0 of requests and records has only the session timeout; newer clients may send any number.
+        """
+        self.rebalance_timeout_ms = rebalance_timeout_ms if rebalance_timeout_ms > 0 else session_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
 
     @property
     def is_parked(self) -> bool:

@@ -72,7 +72,7 @@ class MemberMetadata:
     group_instance_id: string | None = since(3, default=None)
     client_id: string
     client_host: string
-    rebalance_timeout_ms: int32 = since(1, default=-1)
+    rebalance_timeout_ms: int32 = since(1, default=-1)  # -1 in v0, which means the session timeout
     session_timeout_ms: int32
     subscription: bytes_
     assignment: bytes_
@@ -118,11 +118,7 @@ def read_offset(data: bytes) -> OffsetAndMetadata:
 
 def read_group(data: bytes) -> GroupMetadataValue:
     """Decode the value of a group's record. Raises Malformed, also for an unknown version."""
-    value = _read_value(GroupMetadataValue, data)
-    for member in value.members:
-        if member.rebalance_timeout_ms < 0:  # version 0 had one timeout for both
-            member.rebalance_timeout_ms = member.session_timeout_ms
-    return value
+    return _read_value(GroupMetadataValue, data)
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:

@@ -127,8 +127,7 @@ class Roster:
         self._supporters.subtract(_names(member.protocols))
         self._supporters.update(_names(protocols))
         member.protocols = protocols
-        member.rebalance_timeout_ms = rebalance_timeout_ms
-        member.session_timeout_ms = session_timeout_ms
+        member.set_timeouts(rebalance_timeout_ms, session_timeout_ms)
 
     def park(self, member: Member, ticket: Ticket) -> None:
         """Park a member's join."""

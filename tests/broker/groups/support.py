@@ -97,6 +97,7 @@ class Harness:
         while self.group.wake_at_ms <= target.monotonic_ms:
             self.now = later(max(self.group.wake_at_ms, self.now.monotonic_ms) - T0.monotonic_ms)
             self.group.advance(self.now)
+            assert self.group.wake_at_ms > self.now.monotonic_ms, "what is due has been done"
             self.settle()
         self.now = target
 

@@ -149,7 +149,7 @@ def test_groups_are_read_in_every_version(version: int) -> None:
                 group_instance_id="i-1" if version >= 3 else None,
                 client_id="client",
                 client_host="/127.0.0.1",
-                rebalance_timeout_ms=60_000 if version >= 1 else 10_000,
+                rebalance_timeout_ms=60_000 if version >= 1 else -1,
                 session_timeout_ms=10_000,
                 subscription=b"sub",
                 assignment=b"assigned",
