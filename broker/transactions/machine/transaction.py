@@ -165,7 +165,7 @@ class Metadata(NamedTuple):
             return False
         if producer.epoch >= LAST_EPOCH and self.state not in AFTER_PREPARE:
             return self.last_producer_id == producer.producer_id != self.producer_id and self.producer_epoch == 0
-        return producer.producer_id == self.producer_id and producer.epoch == self.producer_epoch - 1
+        return producer.producer_id == self.producer_id and 0 <= producer.epoch == self.producer_epoch - 1
 
 
 Decision = Metadata | ErrorCode
@@ -296,9 +296,10 @@ class Transaction:
     def _producer_error(self, producer: Producer) -> ErrorCode:
         current = self.current
         if producer.producer_id == current.producer_id:
-            if producer.epoch == current.producer_epoch and current.next_producer_id == NO_PRODUCER_ID:
-                return ErrorCode.NONE
-            return ErrorCode.PRODUCER_FENCED
+            # The id itself has other epochs before its first producer and after a fence. No producer was given those.
+            is_given = 0 <= producer.epoch <= LAST_EPOCH and current.next_producer_id == NO_PRODUCER_ID
+            is_current = is_given and producer.epoch == current.producer_epoch
+            return ErrorCode.NONE if is_current else ErrorCode.PRODUCER_FENCED
         return ErrorCode.NONE if producer == current.holder else ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     # Reactions: docs/transactions.md shows their docstrings in its tables
@@ -405,8 +406,6 @@ class Transaction:
         self, state: TransactionState, started_ms: int, request: EndOfTransaction, now_ms: int
     ) -> Decision | NeedsProducerId:
         current, next_producer_id = self.current, NO_PRODUCER_ID
-        if current.producer_epoch > LAST_EPOCH:  # no producer was given this one
-            return ErrorCode.PRODUCER_FENCED
         if current.producer_epoch == LAST_EPOCH:
             if request.spare_producer_id is None:
                 return NeedsProducerId.YES

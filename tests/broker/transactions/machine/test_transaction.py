@@ -15,6 +15,8 @@ from broker.transactions.machine.transaction import (
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    VERSION_1,
+    VERSION_2,
     EndOfTransaction,
     Metadata,
     NeedsProducerId,
@@ -128,6 +130,22 @@ def test_the_producer_with_the_last_epoch_can_be_fenced() -> None:
     transaction.finish(NOW_MS)
     transaction.complete()
     assert transaction.init_producer(new_producer(), NOW_MS) is NeedsProducerId.YES
+
+
+@pytest.mark.parametrize("version", [VERSION_1, VERSION_2])
+@pytest.mark.parametrize(
+    ("state", "epoch"), [(EMPTY, NO_EPOCH), (ONGOING, LAST_EPOCH + 1), (COMPLETE_ABORT, LAST_EPOCH + 1)]
+)
+def test_an_epoch_that_no_producer_was_given_is_fenced(state: TransactionState, epoch: int, version: int) -> None:
+    """An id has -1 before its first producer, and 32767 after the producer with the last epoch was fenced."""
+    nobody = Producer(7, epoch)
+    transaction = transaction_in(state, nobody)
+    assert transaction.add_partitions(nobody, [A0], NOW_MS, version=version) is ErrorCode.PRODUCER_FENCED
+    assert transaction.verify(nobody) is ErrorCode.PRODUCER_FENCED
+    for is_committed in (True, False):
+        request = EndOfTransaction(nobody, is_committed, version, spare_producer_id=20)
+        assert transaction.end(request, NOW_MS) is ErrorCode.PRODUCER_FENCED
+    assert transaction.pending is None
 
 
 # Fencing

@@ -132,12 +132,7 @@ def test_another_producer_id_follows_the_last_epoch() -> None:
     assert (transaction.current.producer_id, transaction.current.producer_epoch) == (SPARE, 0)
     assert (transaction.current.last_producer_id, transaction.current.next_producer_id) == (7, NO_PRODUCER_ID)
     assert add(transaction, LAST) is UNMAPPED
-
-
-def test_the_epoch_of_a_fence_belongs_to_no_producer() -> None:
-    transaction = transaction_in(COMPLETE_ABORT, Producer(7, LAST_EPOCH + 1))
-    assert end(transaction, Producer(7, LAST_EPOCH + 1), is_committed=False) is FENCED
-    assert transaction.pending is None
+    assert end(transaction, Producer(SPARE, -1)) is FENCED, "it has ended nothing"
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
