@@ -60,11 +60,19 @@ class TransactionExpiry:
         return self._tasks.cancel()
 
     async def abort_timed_out(self) -> None:
-        """Fence the producers whose transactions have been open longer than their timeout, and abort those."""
+        """Fence the producers whose transactions have been open longer than their timeout, and abort those.
+
+        An id that cannot be fenced, because its record is not one that this coordinator writes, is logged and skipped.
+        """
         now_ms = self._clock.now_ms()
         for partition in self._partitions.active():
             async for transaction in _in_slices(partition):
-                if transaction.time_out(now_ms) is not None:
+                try:
+                    is_timed_out = transaction.time_out(now_ms) is not None
+                except Exception:  # it must not keep the others from their timeouts
+                    logger.exception("%s cannot be aborted after its timeout", transaction.transactional_id)
+                    continue
+                if is_timed_out:
                     self._runner.store(partition, transaction, _log_abort(transaction))
 
     async def remove_expired(self) -> None:

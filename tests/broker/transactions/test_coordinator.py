@@ -281,6 +281,23 @@ async def test_an_abort_that_cannot_be_stored_is_retried(here: Surroundings) -> 
     assert here.coordinator.inspection.describe("id").producer_epoch == producer.epoch + 1
 
 
+async def test_an_id_that_cannot_be_aborted_does_not_keep_others_from_their_timeout(
+    here: Surroundings, caplog: pytest.LogCaptureFixture
+) -> None:
+    await init(here, "spent")
+    (partition,) = here.coordinator.partitions
+    spent = partition.transactions["spent"]
+    spent.current = spent.current._replace(
+        state=TransactionState.ONGOING, partitions={A0: None}, producer_epoch=LAST_EPOCH + 1
+    )
+    await open_transaction(here)
+    here.clock.advance(2 * MINUTE_MS)
+    await here.coordinator.expiry.abort_timed_out()
+    await here.idle()
+    assert here.state() is TransactionState.COMPLETE_ABORT
+    assert "spent cannot be aborted after its timeout" in caplog.text
+
+
 async def test_a_timeout_does_not_disturb_a_commit_that_is_being_stored(here: Surroundings) -> None:
     here.coordinator.start()
     producer = await open_transaction(here)
