@@ -21,7 +21,7 @@ from broker.security.acls import Operation
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import Codes, Marker
 from protocol.api_key import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -30,7 +30,6 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 STEP_SIZE = 100
 """Partitions to which a marker is appended before other requests get their turn."""
@@ -54,13 +53,6 @@ class Needs(Protocol):
 async def handle(services: Needs, request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
     context.is_of_broker = True  # or of an administrator, who has no quota here either
     pause = services.sliced_work.pause
-    for marker in request.markers:
-        if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"marker of producer id {marker.producer_id}, epoch {marker.producer_epoch}: expected both",
-            )
-        await pause()
     writing: list[tuple[WritableTxnMarker, Codes | Awaitable[Codes]]] = []
     for marker in request.markers:
         partitions = await _partitions(marker, pause)

@@ -16,7 +16,7 @@ from broker.replica.delayed_produce import AwaitedAppend
 from broker.replica.manager import ReplicaManager
 from broker.replica.own_appends import OwnAppends
 from broker.replica.transaction_verification import Guards
-from broker.transactions.markers import Codes, Marker
+from broker.transactions.markers import Codes, Marker, logger
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from storage.batches.validation import AppendOrigin
@@ -49,7 +49,14 @@ class MarkerWriter:
         self._on_replicated = on_replicated
 
     def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
-        """See `MarkerChannel`. All appends are issued in this step."""
+        """See `MarkerChannel`. All appends are issued in this step.
+
+        A marker without producer id or epoch is refused with INVALID_REQUEST.
+        """
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            logger.error("Marker of producer id %d with epoch %d is not written: expected both from 0 on",
+                         marker.producer_id, marker.producer_epoch)  # fmt: skip
+            return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         now_ms = self._clock.now_ms()
         batch = build_marker(
             TransactionMarker(

@@ -100,14 +100,15 @@ async def test_all_markers_of_a_request_are_written_before_the_first_is_replicat
     assert responded == {7: 1, 8: STEP_SIZE + 1, 9: 1}
 
 
-@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (7, -1)])
-async def test_request_with_a_marker_without_producer_writes_none(tmp_path: Path, producer_id: int, epoch: int) -> None:
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (7, -1), (7, -2)])
+async def test_marker_without_producer_is_refused_and_others_are_written(
+    tmp_path: Path, producer_id: int, epoch: int
+) -> None:
     served = await ServedTransactions(tmp_path).lead_all()
     partition = served.leading.lead("t", 0)
-    end_offset = partition.log.log_end_offset
     refused = marker(producer_id, 0)
     refused.producer_epoch = epoch
-    response = await served.ask(write_txn_markers, WriteTxnMarkersRequest(markers=[marker(8, 0), refused]), 1)
+    response = await served.ask(write_txn_markers, WriteTxnMarkersRequest(markers=[refused, marker(8, 0)]), 1)
     codes = {(each.producer_id, each.topics[0].partitions[0].error_code) for each in response.markers}
-    assert codes == {(8, ErrorCode.INVALID_REQUEST), (producer_id, ErrorCode.INVALID_REQUEST)}
-    assert partition.log.log_end_offset == end_offset
+    assert codes == {(producer_id, ErrorCode.INVALID_REQUEST), (8, NONE)}
+    assert partition.log.log_end_offset == 1
