@@ -57,8 +57,8 @@ class ConsumerProtocol:
 
     async def heartbeat(self, group_id: str, request: Heartbeat) -> HeartbeatResult:
         """Serve a heartbeat. Raises KafkaError, also if the group cannot be served here now."""
-        group = self._groups.find_named(group_id)
-        if group is None or group.machine.is_dead:
+        group = self._groups.find_to_join(group_id)
+        if group is None:
             if request.epoch != JOINING:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             group = self._groups.add_consumer_group(group_id)

@@ -114,7 +114,7 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """Join a member to the group; the result is known when the next generation is formed."""
-        group = self._groups.find_named(group_id)
+        group = self._groups.find_to_join(group_id)
         timeout_min_ms, timeout_max_ms = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
         if not timeout_min_ms <= request.session_timeout_ms <= timeout_max_ms:
             return JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)

@@ -72,6 +72,16 @@ class HostedGroups:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self.find(group_id)
 
+    def find_to_join(self, group_id: str) -> CoordinatedGroup | None:
+        """As `find_named`, but a group that is being deleted raises KafkaError(COORDINATOR_NOT_AVAILABLE).
+
+        Its offsets are removed in slices. Until the last one is, another group of this id would lose its own.
+        """
+        group = self.find_named(group_id)
+        if group is not None and group.machine.is_dead:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Group {group_id} is being deleted.")
+        return group
+
     def __iter__(self) -> Iterator[CoordinatedGroup]:
         """Iterate over the groups that exist now; groups may come and go during the iteration."""
         return iter(list(self._groups.values()))
@@ -110,6 +120,7 @@ class HostedGroups:
 
     def _add(self, group: CoordinatedGroup) -> CoordinatedGroup:
         group_id = group.machine.group_id
+        assert group_id not in self._groups
         self._groups[group_id] = group.partition.groups[group_id] = group
         return group
 

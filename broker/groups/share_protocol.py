@@ -88,7 +88,7 @@ class ShareProtocol:
         """Serve a heartbeat."""
         if request.epoch == JOINING and request.topic_names is not None:
             await self._prepare(group_id, request.topic_names)
-        group = self._find(group_id)
+        group = self._groups.find_to_join(group_id)
         if group is None:
             if request.epoch != JOINING:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -125,7 +125,7 @@ class ShareProtocol:
 
     def _begun(self, group_id: str) -> tuple[CoordinatedGroup, ShareGroup]:
         """Return a group, which is created unless it exists."""
-        group = self._find(group_id)
+        group = self._groups.find_to_join(group_id)
         if group is None:
             group = self._groups.add_share_group(group_id)
         return group, _share_group(group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Awaitable
 from dataclasses import replace
@@ -13,10 +14,13 @@ from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
 from broker.groups.machine.consumer.partitions import NOTHING
 from broker.groups.machine.rebalance import GroupSettings
 from broker.groups.machine.states import GroupState
+from broker.groups.offset_commits import Committer
 from broker.groups.settings import CoordinatorSettings
+from broker.groups.share_protocol import ShareProtocol
+from broker.share.parts import ShareParts
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.fakes import Surroundings
-from tests.broker.groups.test_coordinator import join, start, sync
+from tests.broker.groups.test_coordinator import at, commit, committed, deleted, join, start, sync
 
 SESSION_MS = 45_000
 T = TypeVar("T")
@@ -25,7 +29,11 @@ SETTINGS = CoordinatorSettings(group=GroupSettings(initial_rebalance_delay_ms=0)
 
 def heartbeat(here: Surroundings, member_id: str, epoch: int = 0, **values: Any) -> Any:
     """Send a heartbeat, that of a join if it has epoch 0; return its result, or what waits for it."""
-    request = Heartbeat(
+    return start(here.coordinator.consumers.heartbeat("g", heartbeat_request(member_id, epoch, **values)))
+
+
+def heartbeat_request(member_id: str, epoch: int = 0, **values: Any) -> Heartbeat:
+    return Heartbeat(
         **{
             "member_id": member_id,
             "epoch": epoch,
@@ -42,7 +50,6 @@ def heartbeat(here: Surroundings, member_id: str, epoch: int = 0, **values: Any)
             **values,
         }
     )
-    return start(here.coordinator.consumers.heartbeat("g", request))
 
 
 async def result_of(sent: T | Awaitable[T]) -> T:
@@ -181,3 +188,36 @@ async def test_a_heartbeat_after_a_change_of_other_topics_is_answered(here: Surr
     here.topics.put("other", 1)
     later = await result_of(heartbeat(here, "a", first.epoch))
     assert (later.epoch, later.assigned) == (first.epoch, None)
+
+
+def share_protocol(here: Surroundings) -> ShareProtocol:
+    """Share groups whose members subscribe to nothing, so that no states are begun."""
+    groups, runner, pause = here.coordinator._groups, here.coordinator.runner, here.sliced_work.pause
+    return ShareProtocol(groups, runner, lambda: here.topics, pause, cast(Any, None), cast(ShareParts, None))
+
+
+@pytest.mark.parametrize("is_consumer_group", [True, False])
+async def test_no_member_joins_a_group_while_its_offsets_are_removed(
+    here: Surroundings, is_consumer_group: bool
+) -> None:
+    if is_consumer_group:
+        first = await joined(here, "a")
+        commit(here, {("t", index): at(index) for index in range(1200)}, Committer("a", None, first.epoch))
+        await result_of(heartbeat(here, "a", -1))
+    else:
+        commit(here, {("t", index): at(index) for index in range(1200)})
+    deleting = asyncio.ensure_future(deleted(here))
+    await asyncio.sleep(0)
+    shares = share_protocol(here)
+    for request in (
+        lambda: join(here, "b"),
+        lambda: heartbeat(here, "b"),
+        lambda: start(shares.heartbeat("g", heartbeat_request("b", topic_names=None))),
+        lambda: start(shares.move("g", {})),
+    ):
+        with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
+            request()
+    assert await deleting is ErrorCode.NONE
+    assert (await joined(here, "b")).epoch == 1
+    await here.restart()
+    assert committed(here) == {}
