@@ -22,7 +22,6 @@ from broker.coordination.coordinator_log import CoordinatorLog
 from broker.groups.hosted_groups import HostedGroups
 from broker.groups.inspection import GroupInspection
 from broker.groups.machine.events import JoinRequest, JoinResult, SyncRequest, SyncResult
-from broker.groups.machine.group import Group
 from broker.groups.machine.subscription import SHARE_PROTOCOL_TYPE
 from broker.groups.offset_commits import OffsetCommits
 from broker.groups.partition import CoordinatedGroup
@@ -122,8 +121,8 @@ class GroupCoordinator:
             if request.member_id:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             group = self._groups.add(group_id)
-        elif not isinstance(group.machine, Group) and not group.machine.is_in_use:
-            self._groups.begin_classic(group)
+        else:
+            self._groups.begin_classic_if_unused(group)
         ticket: Promise[JoinResult] = Promise()
         group.machine.join(request, ticket, self.runner.moment())
         self.runner.settle(group, request.reason or f"join of {request.member_id or request.generated_member_id}")

@@ -20,6 +20,7 @@ from broker.groups.machine.events import Moment
 from broker.groups.machine.group import Group
 from broker.groups.machine.offsets import GroupOffsets
 from broker.groups.machine.records import offset_key
+from broker.groups.machine.subscription import CONSUMER_PROTOCOL_TYPE
 from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
@@ -112,11 +113,13 @@ class HostedGroups:
         partition = self.partitions.require(group_id)
         return self._add(CoordinatedGroup(ShareGroup(group_id, self._settings.share()), GroupOffsets(), partition))
 
-    def begin_classic(self, group: CoordinatedGroup) -> None:
-        """Make a classic group of one of the consumer protocol that has no members."""
-        removed, group_id = group.machine.record_keys(), group.machine.group_id
-        group.replace(Group(group_id, self._settings.group, self._runner.moment()))
-        self._runner.append_tombstones(group.partition, removed)
+    def begin_classic_if_unused(self, group: CoordinatedGroup) -> None:
+        """Make a classic group of one of the consumer protocol, if that has no members."""
+        machine = group.machine
+        if isinstance(machine, Group) or machine.protocol_type != CONSUMER_PROTOCOL_TYPE or machine.is_in_use:
+            return
+        group.replace(Group(machine.group_id, self._settings.group, self._runner.moment()))
+        self._runner.append_tombstones(group.partition, machine.record_keys())
 
     def _add(self, group: CoordinatedGroup) -> CoordinatedGroup:
         group_id = group.machine.group_id

@@ -36,6 +36,7 @@ from protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.share_acknowledge import AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest
 from protocol.messages.share_fetch import (
@@ -402,6 +403,15 @@ async def test_groups_of_different_kinds_do_not_mix(shared: Shared) -> None:
         ErrorCode.GROUP_ID_NOT_FOUND,
         f"Group {shared.group} is not a consumer group.",
     )
+    await shared.heartbeat("first", -1)
+    classic = JoinGroupRequest(
+        group_id=shared.group,
+        session_timeout_ms=10_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    assert (await shared.broker.ask(classic, 3)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     request.group_id = f"{shared.group}-2"
     assert (await shared.broker.ask(request, 1)).error_code == 0
     shared.group = request.group_id
