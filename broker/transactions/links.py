@@ -84,6 +84,11 @@ class CoordinatorLinks:
     async def _add_once(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]
     ) -> Verdicts:
+        # Markers are not sent to partitions that the metadata lacks: they count as deleted.
+        unknown = [each for each in partitions if not self._leaders.contains(*each)]
+        if unknown:
+            unattempted = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            return unattempted | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
             await self._own.add_partitions(transactional_id, producer, partitions, version=VERSION_2)
             return dict.fromkeys(partitions, ErrorCode.NONE)

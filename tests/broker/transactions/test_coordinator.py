@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
+from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.transactions import expiry
+from broker.transactions.links import CoordinatorLinks
 from broker.transactions.machine.states import TransactionState
 from broker.transactions.machine.transaction import LAST_EPOCH, VERSION_2
 from broker.transactions.markers import RETRY_BACKOFF_MS, Marker
@@ -20,7 +23,7 @@ from protocol.records.builder import RecordData, build_batch
 from storage.producers.producer_state import Producer
 from tests.broker.golden import GoldenPartition
 from tests.broker.groups.fakes import FakeLog
-from tests.broker.transactions.fakes import Surroundings, code_of
+from tests.broker.transactions.fakes import BROKER, Surroundings, code_of
 from tests.broker.transactions.golden import PARTITIONS
 from tests.broker.transactions.support import A0, A1, B0
 
@@ -668,3 +671,18 @@ async def test_used_up_epochs_are_followed_by_another_producer_id(here: Surround
     ], "the marker is of the producer that has written"
     assert await here.end("id", last, is_committed=True, version=VERSION_2) == holder
     await here.add_partitions("id", holder, [A0], version=VERSION_2)
+
+
+async def test_a_partition_that_the_metadata_lacks_is_not_added(here: Surroundings) -> None:
+    """Its marker would not be sent. A leader may serve a new partition before the metadata of its broker has it."""
+    producer = await init(here)
+    here.leaders.deleted.add(B0[0])
+    no_peer, no_pause = cast(Any, None), cast(Any, None)
+    links = CoordinatorLinks(BROKER, here.coordinator, TRANSACTION_STATE_TOPIC, here.leaders, no_peer, 1, no_pause)
+    assert await links.add("id", producer, [A0, B0]) == {
+        A0: ErrorCode.OPERATION_NOT_ATTEMPTED,
+        B0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert here.state() is TransactionState.EMPTY
+    here.leaders.deleted.clear()
+    assert await links.add("id", producer, [A0, B0]) == {A0: ErrorCode.NONE, B0: ErrorCode.NONE}
