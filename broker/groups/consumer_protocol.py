@@ -73,9 +73,9 @@ class ConsumerProtocol:
             machine.resume(self._runner.moment())
         if self._runner.settle(group, f"heartbeat of {request.member_id}") and isinstance(before, Group):
             group.replace(before)
+            self._runner.arm(group)
         elif isinstance(before, Group):
-            before.give_way()
-            self._runner.perform(before)
+            self._runner.give_way(before)
         return await ticket
 
     def _upgraded(self, group: Group, topics: Topics) -> ConsumerGroup:
@@ -97,7 +97,7 @@ class ConsumerProtocol:
     def _downgrade(self, group: CoordinatedGroup, machine: ConsumerGroup) -> None:
         classic, value = downgraded(machine, self._settings.group, self._runner.moment())
         if not self._runner.store_conversion(group, value):
-            group.replace(classic)
+            self._runner.replace(group, classic)
             self._runner.settle(group, "no member of the consumer protocol is left")
 
     async def _refresh(self, group: CoordinatedGroup, machine: Membership) -> None:

@@ -118,7 +118,7 @@ class HostedGroups:
         machine = group.machine
         if isinstance(machine, Group) or machine.protocol_type != CONSUMER_PROTOCOL_TYPE or machine.is_in_use:
             return
-        group.replace(Group(machine.group_id, self._settings.group, self._runner.moment()))
+        self._runner.replace(group, Group(machine.group_id, self._settings.group, self._runner.moment()))
         self._runner.append_tombstones(group.partition, machine.record_keys())
 
     def _add(self, group: CoordinatedGroup) -> CoordinatedGroup:

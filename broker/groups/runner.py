@@ -95,11 +95,21 @@ class GroupRunner:
         self.arm(group)
         return ErrorCode.NONE
 
-    def perform(self, machine: Group) -> None:
-        """Send the responses of a group that another one has replaced."""
-        for effect in machine.take_effects():
-            if isinstance(effect, RespondToJoin | RespondToSync):
-                _resolve(effect)
+    def replace(self, group: CoordinatedGroup, machine: Group) -> None:
+        """Continue as a classic group. The requests that wait in the present group fail."""
+        before = group.machine
+        group.replace(machine)
+        self.give_way(before)
+
+    def give_way(self, machine: Group | Membership) -> None:
+        """Fail the requests that wait in a group that another one has replaced."""
+        machine.give_way()
+        if isinstance(machine, Group):
+            for each in machine.take_effects():
+                if isinstance(each, RespondToJoin | RespondToSync):
+                    _resolve(each)
+        elif (effect := machine.take_effects()) is not None:
+            respond(effect.responses, ErrorCode.NONE)
 
     def arm(self, group: CoordinatedGroup) -> None:
         """Schedule `advance` for the time at which the machine has to be woken up.

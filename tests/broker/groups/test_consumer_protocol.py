@@ -12,6 +12,7 @@ import pytest
 
 from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
 from broker.groups.machine.consumer.partitions import NOTHING
+from broker.groups.machine.group import Group
 from broker.groups.machine.rebalance import GroupSettings
 from broker.groups.machine.states import GroupState
 from broker.groups.offset_commits import Committer
@@ -163,6 +164,43 @@ async def test_a_classic_group_is_upgraded_or_stays_as_it_was(here: Surroundings
     result = await joined(here, "new")
     assert result.epoch > group.generation_id
     assert join(here, "old", "old-1") is not None
+
+
+async def test_a_refused_upgrade_does_not_stop_the_rebalance_of_the_classic_group(here: Surroundings) -> None:
+    for joining in [join(here, "a"), join(here, "b"), join(here, "a", "a-1")]:
+        await result_of(joining)
+    nothing = struct.pack(">hii", 0, 0, -1)
+    for syncing in [sync(here, "b-1", 2), sync(here, "a-1", 2, {"a-1": nothing, "b-1": nothing})]:
+        await result_of(syncing)
+    rejoining = join(here, "a", "a-1")
+    here.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError):
+        await joined(here, "new")
+    here.log.append_error = None
+    here.advance(60_000)
+    assert cast(Any, rejoining).done()
+    assert (await result_of(rejoining)).error is ErrorCode.NONE
+
+
+async def test_a_join_that_waits_for_targets_is_answered_when_the_group_becomes_classic(here: Surroundings) -> None:
+    here.topics.put("t", 3_000)  # the targets are computed in slices
+    await joined(here, "new")
+    joining = cast(Any, join(here, "old"))
+    await result_of(heartbeat(here, "new", -1))
+    assert joining.done()
+    with pytest.raises(KafkaError, match="REBALANCE_IN_PROGRESS"):
+        await joining
+    assert isinstance(here.coordinator.inspection.group("g"), Group)
+
+
+async def test_a_heartbeat_that_waits_for_targets_is_answered_when_a_classic_group_begins(here: Surroundings) -> None:
+    here.topics.put("t", 3_000)
+    waiting = heartbeat(here, "new")
+    await result_of(heartbeat(here, "new", -1))
+    assert (await result_of(join(here, "old"))).error is ErrorCode.NONE
+    assert waiting.done()
+    with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+        await waiting
 
 
 @pytest.mark.parametrize("migration", ["disabled", "downgrade"])

@@ -158,6 +158,17 @@ class Membership(Refreshing):
         for member in list(self.members.values()):
             self._remove(member)
 
+    def give_way(self) -> None:
+        """Fail all parked requests: a classic group takes its place, whose members are asked to join again."""
+        waiting, self._parked = self._parked, []
+        for parked in waiting:
+            is_known = parked.member_id in self.members
+            error = (
+                KafkaError(ErrorCode.REBALANCE_IN_PROGRESS) if is_known else _unknown(parked.member_id, self.group_id)
+            )
+            self._respond(parked.ticket, error)
+        self._become_dead(ErrorCode.REBALANCE_IN_PROGRESS)
+
     def resign(self) -> None:
         """Fail all parked requests with NOT_COORDINATOR: another broker coordinates this group now."""
         self._become_dead(ErrorCode.NOT_COORDINATOR)
