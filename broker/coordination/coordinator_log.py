@@ -19,7 +19,9 @@ logger = logging.getLogger("kafka.coordinator")
 Buffer = bytes | bytearray | memoryview
 
 BATCH_SIZE_MAX: Final = 524_288
-"""Size of keys and values, in bytes, at which a batch is closed: half the default of message.max.bytes."""
+"""Size of records, in bytes, at which a batch is closed: half the default of message.max.bytes."""
+RECORD_OVERHEAD_MAX: Final = 15
+"""Bytes of a record beside its key and value: its length, attributes, two deltas, two lengths, number of headers."""
 
 APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {

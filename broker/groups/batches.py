@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from base.pause import Pause
-from broker.coordination.coordinator_log import APPEND_ERRORS, BATCH_SIZE_MAX
+from broker.coordination.coordinator_log import APPEND_ERRORS, BATCH_SIZE_MAX, RECORD_OVERHEAD_MAX
 from broker.groups.machine.offsets import Offsets
 from broker.groups.machine.records import (
     GROUP_VALUE_VERSION,
@@ -204,7 +204,7 @@ def _batches(records: Iterable[RecordData], compression: Compression) -> Iterato
     gathered: list[RecordData] = []
     for record in records:
         gathered.append(record)
-        size += len(record.key or b"") + len(record.value or b"")
+        size += RECORD_OVERHEAD_MAX + len(record.key or b"") + len(record.value or b"")
         if size >= BATCH_SIZE_MAX:
             yield build_batch(gathered, compression=compression)
             size, gathered = 0, []

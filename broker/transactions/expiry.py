@@ -12,9 +12,10 @@ from typing import Final
 
 from base.clock import Clock
 from broker.coordination.background import BackgroundTasks, PeriodicTask, Unfinished, next_turn
-from broker.coordination.coordinator_log import BATCH_SIZE_MAX
+from broker.coordination.coordinator_log import BATCH_SIZE_MAX, RECORD_OVERHEAD_MAX
 from broker.coordination.led_partitions import LedPartitions
 from broker.loop.timer import Timer
+from broker.transactions.machine.records import write_key
 from broker.transactions.machine.transaction import Transaction
 from broker.transactions.partition import StatePartition
 from broker.transactions.runner import TransactionRunner
@@ -84,7 +85,7 @@ class TransactionExpiry:
                 if transaction.expire(now_ms, expiration_ms) is None:
                     continue
                 expired.append(transaction)
-                size += len(transaction.transactional_id)
+                size += RECORD_OVERHEAD_MAX + len(write_key(transaction.transactional_id))
                 if size >= BATCH_SIZE_MAX:
                     self._runner.store_tombstones(partition, expired)
                     size, expired = 0, []

@@ -19,6 +19,7 @@ from broker.transactions.markers import RETRY_BACKOFF_MS, Marker
 from broker.transactions.settings import TransactionSettings
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import HEADER_SIZE, batches
 from protocol.records.builder import RecordData, build_batch
 from storage.producers.producer_state import Producer
 from tests.broker.golden import GoldenPartition
@@ -360,6 +361,19 @@ async def test_many_tombstones_are_appended_in_several_batches() -> None:
     await here.idle()
     assert len(here.log.batch_sequences()) - before == 3
     assert list(here.coordinator.inspection.transactions()) == []
+
+
+async def test_batches_of_tombstones_are_limited_for_short_ids_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    size_max = 1_000
+    monkeypatch.setattr(expiry, "BATCH_SIZE_MAX", size_max)
+    here = Surroundings(TransactionSettings(id_expiration_ms=10))
+    await here.lead()
+    for number in range(150):
+        await init(here, str(number))
+    here.clock.advance(10)
+    await here.coordinator.expiry.remove_expired()
+    sizes = [header.size for _, header in batches(here.log.logs[0]) if header.records_count > 1]
+    assert max(sizes) <= HEADER_SIZE + size_max
 
 
 async def test_other_requests_are_served_while_ids_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
