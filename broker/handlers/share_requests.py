@@ -69,8 +69,7 @@ def open_session(channel: Channel, parts: ShareParts, group_id: str, member_id: 
     before = parts.sessions.find(group_id, member_id)
     if before is not None:
         close_session(parts, before)
-    if not parts.sessions.of_connection(channel):
-        channel.when_closed(partial(_close_all, parts, channel))
+    channel.when_closed(parts.sessions, partial(_close_all, parts, channel))
     return parts.sessions.open(group_id, member_id, channel)
 
 

@@ -10,9 +10,10 @@ Invariant: the connection serves no request while `holds` is not 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 from broker.network.principals import PrincipalBuilder, ProvenClient, built
 from broker.network.sasl.session import SaslSession
@@ -20,6 +21,7 @@ from broker.network.sasl.session import SaslSession
 NOBODY = "ANONYMOUS"
 ANONYMOUS = f"User:{NOBODY}"
 UNKNOWN_SOFTWARE = ("unknown", "unknown")
+NOTHING_TO_END: Final[Mapping[object, Callable[[], None]]] = MappingProxyType({})
 
 
 class Hold:
@@ -113,8 +115,8 @@ class Channel:
         """The connection is gone; responses are complete when they would be sent."""
         self.completed: list[CompletedRequest] = []
         """Requests whose responses are complete and not handed to the socket yet, in order."""
-        self._on_closed: Sequence[Callable[[], None]] = ()
-        """Ends what requests have begun that ends with the connection."""
+        self._on_closed: Mapping[object, Callable[[], None]] = NOTHING_TO_END
+        """By owner: ends what requests have begun that ends with the connection."""
         self.request_count = 0
         """Requests whose response was sent, or that expect none."""
         self.bound: dict[Any, Any] = {}
@@ -159,15 +161,15 @@ class Channel:
         self.holds &= ~reason
         return not self.holds
 
-    def when_closed(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the connection is gone."""
-        self._on_closed = (*self._on_closed, callback)
+    def when_closed(self, owner: object, callback: Callable[[], None]) -> None:
+        """Call `callback` when the connection is gone, in the place of an earlier one of the same owner."""
+        self._on_closed = {**self._on_closed, owner: callback}
 
     def closed(self, now_s: float) -> None:
         """The connection is gone; what was not sent will not be."""
         self.is_closed = True
         self.sent(now_s)
-        for callback in self._on_closed:
+        for callback in self._on_closed.values():
             callback()
 
     def sent(self, now_s: float, sending_since_s: float | None = None) -> None:

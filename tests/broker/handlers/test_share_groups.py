@@ -475,6 +475,7 @@ async def test_a_connection_that_reopens_sessions_keeps_one(shared: Shared) -> N
         await shared.member("ann").fetch()
     sessions = shared.broker.services.share().sessions
     assert len(sessions) == len(sessions.of_connection(shared.broker.channel)) == 1
+    assert len(shared.broker.channel._on_closed) == 1
     shared.broker.channel.closed(0.0)
     shared.broker.channel.is_closed = False
     assert len(sessions) == 0
