@@ -21,6 +21,8 @@ from broker.groups.machine.consumer.member import JOINING, LEFT_FOR_A_WHILE
 from broker.groups.machine.consumer.partitions import Partitions, partitions
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.handlers.subscribed_topics import visible_names
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from protocol.api_key import ApiKey
@@ -50,6 +52,7 @@ class Needs(Protocol):
     authorizer: Authorizer
     groups: GroupCoordinator
     random: Random
+    sliced_work: SlicedWork
 
 
 async def handle(
@@ -77,8 +80,7 @@ async def _served(services: Needs, request: ConsumerGroupHeartbeatRequest, conte
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {known}.",
         )
     may_see = partial(services.authorizer.allows, context, Operation.DESCRIBE, ResourceType.TOPIC)
-    if any(not may_see(name) for name in request.subscribed_topic_names or ()):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    topic_names = await visible_names(request.subscribed_topic_names, may_see, services.sliced_work.pause)
     if request.subscribed_topic_regex:
         matcher(request.subscribed_topic_regex)
     member_id = request.member_id or id_text(UUID(int=services.random.getrandbits(128), version=4))
@@ -90,7 +92,7 @@ async def _served(services: Needs, request: ConsumerGroupHeartbeatRequest, conte
             instance_id=request.instance_id,
             rack_id=request.rack_id,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
-            topic_names=None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names),
+            topic_names=topic_names,
             topic_regex=request.subscribed_topic_regex,
             server_assignor=request.server_assignor,
             reported=_reported(request),

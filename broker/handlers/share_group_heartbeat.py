@@ -15,6 +15,8 @@ from broker.groups.machine.consumer.member import JOINING, LEAVING
 from broker.groups.machine.consumer.partitions import NOTHING
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Elements, Names, Permissions
 from broker.handlers.request_context import RequestContext
+from broker.handlers.subscribed_topics import visible_names
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from protocol.api_key import ApiKey
@@ -42,6 +44,7 @@ class Needs(Protocol):
 
     authorizer: Authorizer
     groups: GroupCoordinator
+    sliced_work: SlicedWork
 
 
 async def handle(
@@ -57,8 +60,7 @@ async def _served(services: Needs, request: ShareGroupHeartbeatRequest, context:
     for problem in _problems(request):
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
     may_see = partial(services.authorizer.allows, context, Operation.DESCRIBE, ResourceType.TOPIC)
-    if any(not may_see(name) for name in request.subscribed_topic_names or ()):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    topic_names = await visible_names(request.subscribed_topic_names, may_see, services.sliced_work.pause)
     return await services.groups.shares.heartbeat(
         request.group_id,
         Heartbeat(
@@ -67,7 +69,7 @@ async def _served(services: Needs, request: ShareGroupHeartbeatRequest, context:
             instance_id=None,
             rack_id=request.rack_id,
             rebalance_timeout_ms=NO_REBALANCE_MS,
-            topic_names=None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names),
+            topic_names=topic_names,
             topic_regex=None,
             server_assignor=None,
             reported=NOTHING,
