@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from base.dataclass import dataclass
 from broker.groups.machine.events import (
@@ -53,6 +54,9 @@ PREPARING = GroupState.PREPARING_REBALANCE
 COMPLETING = GroupState.COMPLETING_REBALANCE
 STABLE = GroupState.STABLE
 DEAD = GroupState.DEAD
+
+REPEATED_JOIN_PHASE_MS_MIN: Final = 1_000
+"""A join phase in which nobody has joined is not repeated more often, however short the members' timeouts are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,8 @@ class Rebalancing:
                 self._forget(member)
         if self.members and not self._roster.keep_or_elect_leader():
             # Only static members are left, and none has rejoined: they stay until their sessions expire.
-            self._join_deadline_ms = moment.monotonic_ms + self._roster.rebalance_timeout_ms()
+            wait_ms = max(self._roster.rebalance_timeout_ms(), REPEATED_JOIN_PHASE_MS_MIN)
+            self._join_deadline_ms = moment.monotonic_ms + wait_ms
             self._wake_at(self._join_deadline_ms)
             return
         self._join_deadline_ms = NEVER
