@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from base.pause import through
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.token_requests import require_own_login
+from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
 from broker.security.authorizer import Authorizer
 from broker.security.delegation_tokens import DelegationToken, DelegationTokens
@@ -35,9 +37,10 @@ class Needs(Protocol):
 
     authorizer: Authorizer
     delegation_tokens: DelegationTokens
+    sliced_work: SlicedWork
 
 
-def handle(
+async def handle(
     services: Needs, request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
     require_own_login(context)
@@ -50,7 +53,7 @@ def handle(
     return DescribeDelegationTokenResponse(
         tokens=[
             _described(tokens, token)
-            for token in tokens.known
+            async for token in through(tokens.known, services.sliced_work.pause)
             if (owners is None or owners.intersection((token.owner, *token.renewers)))
             and _may_see(services, context, token)
         ]

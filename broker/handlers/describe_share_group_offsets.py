@@ -47,10 +47,12 @@ class Needs(Protocol):
 async def handle(
     services: Needs, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
+    """Describe each group once, and each partition of it once, however often they are named."""
+    groups = {wanted.group_id: wanted for wanted in request.groups}
     return DescribeShareGroupOffsetsResponse(
         groups=[
             await _described(services, context, wanted)
-            async for wanted in through(request.groups, services.sliced_work.pause)
+            async for wanted in through(groups.values(), services.sliced_work.pause)
         ]
     )
 
@@ -74,11 +76,11 @@ async def _topics(services: Needs, context: RequestContext, wanted: RequestedGro
     """Return where a group is. Raises KafkaError if it is not a share group, or not coordinated here."""
     shares, group_id, pause = services.groups.shares, wanted.group_id, services.sliced_work.pause
     known = shares.known_partitions(group_id)
-    asked = (
-        known.items() if wanted.topics is None else ((topic.topic_name, topic.partitions) for topic in wanted.topics)
-    )
+    asked = known
+    if wanted.topics is not None:
+        asked = {topic.topic_name: list(dict.fromkeys(topic.partitions)) for topic in wanted.topics}
     topics = []
-    async for name, numbers in through(asked, pause):
+    async for name, numbers in through(asked.items(), pause):
         may_see = services.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         if not may_see and wanted.topics is None:
             continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, Protocol
 
-from base.pause import each
+from base.pause import through
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.machine.consumer.group import ConsumerGroup
 from broker.groups.machine.group import Group
@@ -45,15 +45,11 @@ async def handle(services: Needs, request: ListGroupsRequest, context: RequestCo
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
     code, groups = services.groups.inspection.groups()
-    listed = await each(
-        (
-            group
-            for group in groups
-            if (not states or group.state.value.lower() in states) and (not types or _type(group) in types)
-        ),
-        _listed,
-        pause,
-    )
+    listed = [
+        _listed(group)
+        async for group in through(groups, pause)
+        if (not states or group.state.value.lower() in states) and (not types or _type(group) in types)
+    ]
     return ListGroupsResponse(error_code=code, groups=listed)
 
 

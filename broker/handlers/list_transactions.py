@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from base import re2_patterns
 from base.clock import Clock
-from base.pause import each
+from base.pause import through
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.guard import Guard
 from broker.handlers.partial_service import Needs as PartNeeds
@@ -52,9 +52,16 @@ async def handle(
     now_ms = services.clock.now_ms()
     known = list(services.transactions.inspection.transactions())
     is_named = _named(request.transactional_id_pattern)
-    wanted = ((name, metadata) for name, metadata in known if is_named(name) and _is_wanted(request, metadata, now_ms))
-    states = await each(wanted, _state, pause)
-    return ListTransactionsResponse(unknown_state_filters=_unknown_states(request), transaction_states=states)
+    states, producer_ids = frozenset(request.state_filters), frozenset(request.producer_id_filters)
+    listed = [
+        _state(name, metadata)
+        async for name, metadata in through(known, pause)
+        if (not states or metadata.state.title in states)
+        and (not producer_ids or metadata.producer_id in producer_ids)
+        and (request.duration_filter < 0 or now_ms - metadata.started_ms > request.duration_filter)
+        and is_named(name)
+    ]
+    return ListTransactionsResponse(unknown_state_filters=_unknown_states(request), transaction_states=listed)
 
 
 def _named(pattern: str | None) -> Callable[[str], bool]:
@@ -70,8 +77,7 @@ def _named(pattern: str | None) -> Callable[[str], bool]:
         ) from error
 
 
-def _state(known: tuple[str, Metadata]) -> TransactionState:
-    transactional_id, metadata = known
+def _state(transactional_id: str, metadata: Metadata) -> TransactionState:
     return TransactionState(
         transactional_id=transactional_id,
         producer_id=metadata.producer_id,
@@ -85,14 +91,6 @@ def failed(request: ListTransactionsRequest, context: RequestContext, code: Erro
 
 def _unknown_states(request: ListTransactionsRequest) -> list[str]:
     return [name for name in request.state_filters if name not in STATES_BY_TITLE]
-
-
-def _is_wanted(request: ListTransactionsRequest, metadata: Metadata, now_ms: int) -> bool:
-    if request.state_filters and metadata.state.title not in request.state_filters:
-        return False
-    if request.producer_id_filters and metadata.producer_id not in request.producer_id_filters:
-        return False
-    return request.duration_filter < 0 or now_ms - metadata.started_ms > request.duration_filter
 
 
 async def authorize(guard: Guard, services: PartNeeds, request: Any, context: RequestContext) -> Any:

@@ -81,7 +81,7 @@ def _close_all(parts: ShareParts, channel: Channel) -> None:
 def close_session(parts: ShareParts, session: ShareSession) -> None:
     """End a session; what its member has acquired is available again."""
     places = parts.sessions.close(session)
-    keys = [ShareKey(session.group_id, topic_id, number) for topic_id, number in places]
+    keys = (ShareKey(session.group_id, topic_id, number) for topic_id, number in places)
     parts.partitions.release(session.group_id, keys, session)
 
 

@@ -10,6 +10,9 @@ from types import ModuleType
 from typing import Any
 from uuid import UUID
 
+import pytest
+
+from base.pause import Awaited
 from broker.cluster.metadata_cache import BrokerNode, MetadataCache, TopicState
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.machine.rebalance import GroupSettings
@@ -128,6 +131,19 @@ class Served:
         except KafkaError as error:
             response = handler.failed(received, context, error.code)
         return as_received(response, APIS[context.api_key], context.api_version)
+
+
+def counted_pauses(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Return a list that gets an element whenever a handler asks whether other work may run."""
+    pauses: list[None] = []
+    pause = SlicedWork.pause
+
+    def counted(work: SlicedWork) -> Awaited:
+        pauses.append(None)
+        return pause(work)
+
+    monkeypatch.setattr(SlicedWork, "pause", counted)
+    return pauses
 
 
 def versions_of(request: type) -> range:

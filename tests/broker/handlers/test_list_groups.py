@@ -10,7 +10,7 @@ from broker.handlers import list_groups
 from broker.loop.driver import start
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListGroupsRequest
-from tests.broker.groups.served import Served, versions_of
+from tests.broker.groups.served import Served, counted_pauses, versions_of
 from tests.broker.groups.support import join_request, sync_request
 
 VERSIONS = versions_of(ListGroupsRequest)
@@ -68,3 +68,10 @@ async def test_list_has_an_error_while_loading_and_when_stopped(version: int) ->
     await served.coordinator.stop()
     response = await served.ask(list_groups, ListGroupsRequest(), version)
     assert (response.error_code, response.groups) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+
+
+async def test_other_work_may_run_between_groups_that_do_not_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = await with_groups()
+    pauses = counted_pauses(monkeypatch)
+    response = await served.ask(list_groups, ListGroupsRequest(states_filter=["Dead"]), 5)
+    assert (response.groups, len(pauses)) == ([], 3)

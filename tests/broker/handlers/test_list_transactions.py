@@ -10,7 +10,7 @@ import pytest
 from broker.handlers import list_transactions
 from protocol.errors import ErrorCode
 from protocol.messages.list_transactions import ListTransactionsRequest
-from tests.broker.groups.served import versions_of
+from tests.broker.groups.served import counted_pauses, versions_of
 from tests.broker.transactions.served import ServedTransactions
 
 VERSIONS = versions_of(ListTransactionsRequest)
@@ -63,6 +63,14 @@ async def test_only_transactions_that_match_all_filters_are_listed(
     response = await served.ask(list_transactions, request(**filters), 2)
     assert [each.transactional_id for each in response.transaction_states] == names
     assert response.unknown_state_filters == [each for each in filters.get("state_filters", []) if each == "NoSuch"]
+
+
+async def test_other_work_may_run_between_transactions_that_do_not_match(
+    served: ServedTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = counted_pauses(monkeypatch)
+    response = await served.ask(list_transactions, request(state_filters=["NoSuch"]), 2)
+    assert (response.transaction_states, len(pauses)) == ([], 3)
 
 
 async def test_an_invalid_expression_is_refused(served: ServedTransactions) -> None:

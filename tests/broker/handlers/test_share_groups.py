@@ -30,7 +30,11 @@ from protocol.messages.create_partitions import CreatePartitionsRequest, CreateP
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest, RequestedGroup
+from protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    RequestedGroup,
+    RequestedTopic,
+)
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -183,6 +187,17 @@ async def shared(tmp_path: Path, name: str) -> AsyncIterator[Shared]:
         await broker.create_topic(name)
         await begin_to_coordinate(broker)
         yield Shared(broker, name)
+
+
+async def test_offsets_of_a_group_are_described_once_however_often_it_is_named(shared: Shared) -> None:
+    await shared.begin()
+    topics = [RequestedTopic(topic_name=shared.topic, partitions=[0, 0])] * 2
+    for named in (None, topics):
+        wanted = RequestedGroup(group_id=shared.group, topics=named)
+        response = await shared.broker.ask(DescribeShareGroupOffsetsRequest(groups=[wanted] * 3), 0)
+        (group,) = response.groups
+        (topic,) = group.topics
+        assert [partition.partition_index for partition in topic.partitions] == [0]
 
 
 async def test_members_get_different_records_and_acknowledge_them(shared: Shared) -> None:
