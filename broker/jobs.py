@@ -36,6 +36,7 @@ IDLE_RELEASE_INTERVAL_MS = 30_000
 LATE_TRANSACTIONS_CHECK_INTERVAL_MS = 60_000
 FLUSH_CHECK_INTERVAL_MS_MAX = 1_000
 STORE_CHECK_INTERVAL_MS = 10_000
+UNREAD_OVERRIDES_INTERVAL_MS = 30_000
 ISR_NOTIFICATION_CHECK_INTERVAL_MS = 2_500
 IDLE_QUOTAS_INTERVAL_MS = 60_000
 KEY_SET_CHECK_INTERVAL_MS = 5_000
@@ -128,6 +129,11 @@ def replication_jobs(
     if leader_states is not None:
         jobs.append(Job("isr-change-propagation", ISR_NOTIFICATION_CHECK_INTERVAL_MS, leader_states.notify))
     return jobs
+
+
+def settings_jobs(read_unread: Callable[[], Awaitable[None]]) -> list[Job]:
+    """Return the jobs on settings of topics."""
+    return [Job("overrides that could not be read", UNREAD_OVERRIDES_INTERVAL_MS, read_unread)]
 
 
 def security_jobs(reload_stores: Callable[[], Awaitable[None]]) -> list[Job]:

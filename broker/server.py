@@ -36,6 +36,7 @@ from broker.jobs import (
     repeat_until_closed,
     replication_jobs,
     security_jobs,
+    settings_jobs,
     storage_jobs,
     token_jobs,
     transaction_jobs,
@@ -430,7 +431,7 @@ class Server:
     async def _load_logs(self, foundation: Foundation) -> None:
         """Open every log with its topic's configuration, with recovery after an unclean shutdown."""
         topic_configs = self._services.topic_configs
-        await topic_configs.load(await foundation.store.children(paths.TOPICS), self._services.sliced_work.pause)
+        await topic_configs.load_all(await foundation.store.children(paths.TOPICS), self._services.sliced_work.pause)
         now_ms = self._clock.now_ms()
         with load_display(self._clock) as show:
             await self._in_thread(
@@ -509,6 +510,7 @@ class Server:
             *replication_jobs(self._config, services.replica_manager, services.leader_states, services.sliced_work),
             *quota_jobs(services.enforced_quotas),
             *transaction_jobs(self._clock, services.late_transactions, services.sliced_work),
+            *settings_jobs(services.config_changes.read_unread),
             *security_jobs(self._reload_stores),
             *token_jobs(self._config, services.delegation_tokens, lambda: services.controller.is_active),
             *key_set_jobs(

@@ -2,12 +2,15 @@
 
 Owns: the overrides as last read from the metadata store, without those that no log can use, and the warnings about
 those that have no effect. Must not know: logs; it reports to listeners which topic changed.
+
+Invariant: as long as the overrides of a topic are not known, its effective configuration removes no record.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from base.pause import Pause
@@ -16,6 +19,7 @@ from config.broker import BrokerConfig
 from config.definition import ConfigError
 from config.log_config import LogConfig
 from config.topic_properties import TOPIC_PROPERTIES
+from controller.store.state_store import StoreUnavailable
 
 logger = logging.getLogger("kafka.server.TopicConfigHandler")
 
@@ -24,6 +28,9 @@ READ_AT_ONCE_MAX = 500
 
 # So that the log of a start with thousands of topics stays readable.
 WARNINGS_MAX = 50
+
+NO_CLEANUP: frozenset[str] = frozenset()
+"""A cleanup policy without retention and without compaction."""
 
 
 class TopicConfigs:
@@ -42,6 +49,8 @@ class TopicConfigs:
         self._read_overrides = read_overrides
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._effective: dict[str, LogConfig] = {}
+        self._unread: set[str] = set()
+        """The topics whose overrides the store has refused at every read. Their records are kept."""
         self._reading = InOrder()
         """Keeps reads and their effects in one order: an older read must not undo a newer one."""
         self._forgotten_since_read: set[str] = set()
@@ -55,7 +64,10 @@ class TopicConfigs:
         """Return the effective configuration of the topic's logs."""
         known = self._effective.get(topic)
         if known is None:
-            known = self._effective[topic] = LogConfig.from_overrides(self._config, self.overrides(topic))
+            known = LogConfig.from_overrides(self._config, self.overrides(topic))
+            if topic in self._unread:
+                known = replace(known, cleanup_policy=NO_CLEANUP)
+            self._effective[topic] = known
         return known
 
     async def unknown(self, topics: Iterable[str], pause: Pause) -> list[str]:
@@ -70,12 +82,21 @@ class TopicConfigs:
     async def load(self, topics: Collection[str], pause: Pause) -> None:
         """Read the overrides of topics, again if they are known.
 
-        Overrides that cannot be read stay as they are known, else count as none: the topic must be served. What was
-        read of a topic that is forgotten before the read ends is dropped: it may be that of a deleted topic.
+        Overrides that cannot be read stay as they are known, else count as none: the topic must be served. Its records
+        are then kept until a later read returns the overrides. What was read of a topic that is forgotten before the
+        read ends is dropped: it may be that of a deleted topic.
         """
         if topics:
             async with self._reading:
                 await self._load(topics, pause)
+
+    async def load_all(self, topics: Collection[str], pause: Pause) -> None:
+        """Load the overrides of all topics, at the start. Raises StoreUnavailable if the store refuses each of them."""
+        await self.load(topics, pause)
+        if topics and len(self._unread) == len(topics):
+            raise StoreUnavailable(
+                f"the metadata store refuses to read the overrides of all {len(topics)} topics; the log has the reasons"
+            )
 
     async def load_known(self, topic: str, pause: Pause) -> bool:
         """Read the overrides of a topic again after a change; return False if the topic is not known here.
@@ -98,25 +119,43 @@ class TopicConfigs:
                 if topic not in self._forgotten_since_read:
                     if topic in found:
                         warnings += self._learn(topic, found[topic])
-                    else:
-                        self._overrides.setdefault(topic, {})
+                    elif topic not in self._overrides:
+                        warnings.append(self._miss(topic))
                 await pause()
         for warning in warnings[:WARNINGS_MAX]:
             logger.warning("%s", warning)
         if (others := len(warnings) - WARNINGS_MAX) > 0:
-            logger.warning("%d more overrides of topics have no effect", others)
+            logger.warning("%d more warnings about overrides of topics", others)
 
     async def read_again(self, pause: Pause) -> list[str]:
-        """Read the overrides of all known topics; return the topics whose overrides have changed."""
-        before = dict(self._overrides)
+        """Read the overrides of all loaded topics; return the topics whose overrides have changed."""
+        return await self._changed_by_reading(self._overrides, pause)
+
+    async def read_unread(self, pause: Pause) -> list[str]:
+        """Read the overrides that the store has refused so far; return the topics of those that it returns now."""
+        return await self._changed_by_reading(self._unread, pause)
+
+    async def _changed_by_reading(self, topics: Iterable[str], pause: Pause) -> list[str]:
+        before = {topic: self._known(topic) for topic in topics}
         await self.load(before, pause)
-        return [topic for topic, overrides in before.items() if self._overrides.get(topic) != overrides]
+        return [topic for topic, overrides in before.items() if self._known(topic) != overrides]
+
+    def _known(self, topic: str) -> Mapping[str, str] | None:
+        return None if topic in self._unread else self._overrides.get(topic)
+
+    def _miss(self, topic: str) -> str:
+        """Remember that the overrides of a topic are unknown; return a warning."""
+        self._overrides[topic] = {}
+        self._effective.pop(topic, None)
+        self._unread.add(topic)
+        return f"topic {topic} is neither compacted nor shortened by retention until its overrides can be read"
 
     def _learn(self, topic: str, stored: Mapping[str, str]) -> list[str]:
         """Apply the stored overrides; return warnings about those that were set since and have no effect."""
         usable = _usable(topic, stored)
         known = self._overrides.get(topic, {})
         self._overrides[topic] = usable
+        self._unread.discard(topic)
         self._effective.pop(topic, None)
         changed = {key: text for key, text in usable.items() if known.get(key) != text}
         return self._config.without_effect_on_topic(topic, changed)
@@ -128,6 +167,7 @@ class TopicConfigs:
     def forget(self, topic: str) -> None:
         """Drop the overrides of a deleted topic; a new topic of the same name has its own."""
         self._overrides.pop(topic, None)
+        self._unread.discard(topic)
         self._effective.pop(topic, None)
         self._forgotten_since_read.add(topic)
 

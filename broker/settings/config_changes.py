@@ -188,6 +188,11 @@ class ConfigChanges:
             await self._on_topic_changed(topic)
         await self.load_own_entities()
 
+    async def read_unread(self) -> None:
+        """Read the overrides of topics that the store has refused so far, and apply those that it returns now."""
+        for topic in await self._topic_configs.read_unread(self._sliced_work.pause):
+            await self._on_topic_changed(topic)
+
     async def encode_again(self) -> None:
         """Encode the stored passwords of this broker that only `password.encoder.old.secret` opens with the new one."""
         entity = broker_entity(self._broker_id)

@@ -9,6 +9,7 @@ from base.pause import never, whole
 from broker.cluster.topic_configs import WARNINGS_MAX, TopicConfigs
 from config.broker import BrokerConfig
 from config.definition import NoEffect
+from controller.store.state_store import StoreUnavailable
 
 STORED = {
     "t": {"retention.ms": "5", "segment.bytes": "many", "nosuch": "1", "cleanup.policy": "compact"},
@@ -59,7 +60,7 @@ async def test_start_with_many_overrides_without_effect_logs_few_lines(caplog: p
     configs = TopicConfigs(BrokerConfig.from_properties({}), read)
     await load(configs, *(str(number) for number in range(WARNINGS_MAX + 7)))
     assert len(caplog.records) == WARNINGS_MAX + 1
-    assert caplog.records[-1].message == "7 more overrides of topics have no effect"
+    assert caplog.records[-1].message == "7 more warnings about overrides of topics"
 
 
 async def test_changed_defaults_apply_to_topics_without_an_override() -> None:
@@ -96,12 +97,46 @@ async def test_overrides_that_cannot_be_read_stay_as_they_are_known() -> None:
         return {topic: stored[topic] for topic in topics if topic in stored}
 
     configs = TopicConfigs(BrokerConfig.from_properties({}), read)
-    await load(configs, "t", "u")
-    assert configs.effective("u").retention_ms == 604_800_000
+    await load(configs, "t")
     del stored["t"]
-    await load(configs, "t", "u")
+    await load(configs, "t")
     assert configs.effective("t").retention_ms == 5
-    assert whole(configs.unknown(["t", "u"], never)) == []
+    assert configs.effective("t").cleanup_policy == {"delete"}
+
+
+async def test_no_record_is_removed_until_the_overrides_are_read() -> None:
+    stored: dict[str, dict[str, str]] = {"t": {}}
+
+    async def read(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        return {topic: stored[topic] for topic in topics if topic in stored}
+
+    configs = TopicConfigs(BrokerConfig.from_properties({}), read)
+    await configs.load_all(["t", "plain", "compacted"], never)
+    assert whole(configs.unknown(["plain", "compacted"], never)) == [], "they are served"
+    configs.defaults_changed()
+    assert [configs.effective(topic).cleanup_policy for topic in ("t", "plain", "compacted")] == [
+        {"delete"},
+        set(),
+        set(),
+    ]
+    assert await configs.read_unread(never) == []
+    stored["plain"] = {}
+    assert await configs.read_again(never) == ["plain"]
+    stored["compacted"] = {"cleanup.policy": "compact"}
+    assert await configs.read_unread(never) == ["compacted"]
+    assert configs.effective("plain").cleanup_policy == {"delete"}
+    assert configs.effective("compacted").cleanup_policy == {"compact"}
+    assert await configs.read_unread(never) == []
+
+
+async def test_a_start_fails_if_the_store_refuses_the_overrides_of_every_topic() -> None:
+    async def read(topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        return {}
+
+    configs = TopicConfigs(BrokerConfig.from_properties({}), read)
+    await configs.load_all([], never)
+    with pytest.raises(StoreUnavailable, match="all 2 topics"):
+        await configs.load_all(["t", "u"], never)
 
 
 async def test_what_was_read_of_a_topic_that_is_deleted_before_the_read_ends_is_dropped() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from functools import partial
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
 import pytest
@@ -15,6 +16,7 @@ from broker.settings.config_changes import Alteration, ConfigChanges, KeyChange,
 from config import broker_properties as rows
 from config.broker import BrokerConfig
 from controller.coordination.memory_store import MemoryStore
+from controller.store.state_store import StoreUnavailable
 from controller.tree import paths
 from controller.tree.entity_configs import change_overrides, entity_overrides, overrides_of_topics
 from controller.tree.paths import ConfigEntity
@@ -92,6 +94,20 @@ async def test_unreported_changes_take_effect_when_all_is_read_again(here: Here)
     assert here.reported == ["broker", TOPIC]
     assert here.topic_configs.effective(TOPIC).flush_ms == 9
     assert here.config[rows.MESSAGE_MAX_BYTES] == 2000
+
+
+async def test_overrides_that_the_store_refused_take_effect_when_they_can_be_read(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await change_overrides(here.store, paths.topic_entity(TOPIC), lambda _: {"flush.ms": "9"})
+    with monkeypatch.context() as refusing:
+        refusing.setattr(here.store, "get_many", AsyncMock(side_effect=StoreUnavailable("refused")))
+        await here.topic_configs.load([TOPIC], never)
+        await here.changes.read_unread()
+    assert here.reported == []
+    await here.changes.read_unread()
+    assert here.reported == [TOPIC]
+    assert here.topic_configs.effective(TOPIC).flush_ms == 9
 
 
 @pytest.mark.parametrize(
