@@ -14,7 +14,7 @@ from base.pause import Pause
 from broker.console.console import Console
 from broker.console.problem import bad_request
 from broker.network.outgoing import PeerUnavailable
-from broker.security.acls import OPERATIONS, Operation, PatternType, Permission, ResourceType
+from broker.security.acls import EVERYONE, OPERATIONS, Operation, PatternType, Permission, ResourceType
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -147,7 +147,7 @@ async def may(
 
 
 def _concerns(row: AclRow, principal: str, host: str, kind: ResourceType, resource: str) -> bool:
-    if row["resource_type"] != kind.title or row["principal"] not in (principal, "User:*"):
+    if row["resource_type"] != kind.title or row["principal"] not in (principal, EVERYONE):
         return False
     if row["host"] not in (host, "*"):
         return False

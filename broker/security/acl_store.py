@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from base.pause import Pause
 from broker.loop.in_order import InOrder
 from broker.security.acls import (
+    EVERYONE,
+    WILDCARD,
     Acl,
     Filter,
     InvalidAclError,
@@ -160,7 +162,7 @@ class AclStore:
         except Undecodable as error:
             # Without its ACLs more may be allowed than they say: everything but super users is denied instead.
             logger.error("all access to %s is denied until its ACLs can be read: %s", pattern, error)
-            self._authorizer.put(pattern, {Acl("User:*", "*", Operation.ALL, Permission.DENY)})
+            self._authorizer.put(pattern, {Acl(EVERYONE, WILDCARD, Operation.ALL, Permission.DENY)})
 
     async def _edit(self, pattern: Pattern, edit: Edit) -> None:
         """Replace the ACLs of a pattern by `edit(acls)`, which is called again after a conflict. Raises KafkaError."""

@@ -17,6 +17,8 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 WILDCARD = "*"
+EVERYONE = "User:*"
+"""The principal of an ACL for all principals, whatever their type."""
 CLUSTER_NAME = "kafka-cluster"
 _NOT_IN_PATHS = "[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]"
 """Characters that ZooKeeper refuses in paths."""
@@ -217,11 +219,10 @@ class _Rules:
             self._by_principal.setdefault(acl.principal, []).append(in_usual_form)
 
     def of(self, principal: str) -> Iterator[Acl]:
-        """Yield the ACLs of a principal and of everyone of its type; their hosts are in the usual form."""
+        """Yield the ACLs of a principal and of everyone; their hosts are in the usual form."""
         yield from self._by_principal.get(principal, ())
-        everyone = principal.partition(":")[0] + ":*"
-        if everyone != principal:
-            yield from self._by_principal.get(everyone, ())
+        if principal != EVERYONE:
+            yield from self._by_principal.get(EVERYONE, ())
 
 
 class AclIndex:

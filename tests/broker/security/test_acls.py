@@ -77,6 +77,19 @@ def test_decision_for_reading_the_topic_t(acls: list[tuple[str, Acl]], decision:
     assert index(*acls).decide(ALICE, HOST, READ, TOPIC, "t") is decision
 
 
+def test_everyone_includes_principals_of_other_types() -> None:
+    engineers = "Group:eng"
+    acls = index(("*", allow(ALL, engineers)), ("salaries", deny(ALL, "User:*")), ("open", allow(principal="User:*")))
+    assert acls.decide(engineers, HOST, READ, TOPIC, "orders")
+    assert acls.decide(engineers, HOST, READ, TOPIC, "salaries") is False
+    assert acls.decide("Group:other", HOST, READ, TOPIC, "open")
+    assert not index(("*", deny(ALL, "User:*")), ("t", allow(ALL, engineers))).allows_any(engineers, HOST, READ, TOPIC)
+
+
+def test_only_the_type_user_has_a_wildcard() -> None:
+    assert index(("t", allow(principal="Group:*"))).decide("Group:eng", HOST, READ, TOPIC, "t") is False
+
+
 @pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
 def test_some_operations_imply_describe_if_they_are_allowed(operation: Operation) -> None:
     assert index(("t", allow(operation))).decide(ALICE, HOST, DESCRIBE, TOPIC, "t")
