@@ -13,15 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.environment import Environment
+from broker.loop.in_order import InOrder
 from broker.network.descriptors import DescriptorBudget
 from broker.network.network import ListenError
 from broker.network.socket_server import SocketServer
-from broker.settings.component_settings import connection_limits, listener_settings
+from broker.settings.component_settings import connection_limits, limits_by_address, listener_settings
 from broker.settings.listener_security import HTTP_LISTENER, encrypted_listeners, sasl_listeners
 from broker.settings.plug_ins import InvalidPlugInError
 from broker.settings.principal_builder import principal_builder
 from broker.settings.security_sources import TLS_PROTOCOLS, InvalidSecurityError, Sources
 from config.broker import BrokerConfig
+from config.broker_properties import MAX_CONNECTIONS_PER_IP_OVERRIDES
 from config.listeners import Listener
 from controller.machine.model import Broker, Endpoint
 from protocol.errors import ErrorCode, KafkaError
@@ -51,11 +53,13 @@ class BrokerListeners:
         self._config = config
         self._tls: ListenerTls | None = None
         self.sources = sources
+        self._limiting = InOrder()
+        """Keeps changes of the limits in one order: each waits until names are resolved."""
         control_plane = config.control_plane_listener
         self.sockets = SocketServer(
             environment.network,
             listener_settings(config),
-            connection_limits(config),
+            connection_limits(config, {}),
             environment.clock,
             None if control_plane is None else control_plane.name,
             descriptors=DescriptorBudget(environment.descriptors_max, environment.open_descriptors),
@@ -73,6 +77,17 @@ class BrokerListeners:
     def close(self) -> None:
         self.sockets.stop_accepting()
         self.sockets.close_connections()
+
+    async def limit_connections(self) -> None:
+        """Apply the limits of connections. Before, there are none of single addresses.
+
+        The limit of a host without an address is logged and left out.
+        """
+        async with self._limiting:
+            overrides, errors = await limits_by_address(self._config[MAX_CONNECTIONS_PER_IP_OVERRIDES])
+            self.sockets.quotas.reconfigure(connection_limits(self._config, overrides))
+        for error in errors:
+            logger.error("the limit of a host is not in effect: %s", error)
 
     def http_tls(self) -> Callable[[], ServerContext | None]:
         """Return a function that returns the TLS context of the HTTP listener; None without TLS."""

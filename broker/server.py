@@ -63,7 +63,7 @@ from broker.setting_problems import unsupported_settings
 from broker.settings.assembly import Reconfiguration
 from broker.settings.component_settings import (
     UnknownHostError,
-    connection_limits,
+    check_hosts,
     controller_settings,
     registration_wait_ms,
 )
@@ -261,6 +261,7 @@ class Server:
         sources = Sources(
             self._scram_credential, self._environment.random, self._clock.now_ms, self._token_user, self._in_thread
         )
+        await check_hosts(self._config[properties.MAX_CONNECTIONS_PER_IP_OVERRIDES])
         self._listeners = BrokerListeners(self._config, self._environment, sources, self._address_rate, self._undo)
         sockets = self._listeners.sockets
         self._cpu_pool = CpuPool(
@@ -291,6 +292,7 @@ class Server:
         await services.config_changes.load_dynamic_layers()
         await services.config_changes.load_own_entities()
         self._apply_settings()
+        await self._listeners.limit_connections()
         self._listeners.apply_stored()
         if self._metrics_endpoint is not None or has_reporters(self._config):
             await self._observe(services)
@@ -602,12 +604,6 @@ class Server:
         self._blocking.resize(self._config[properties.NUM_IO_THREADS])
         self._background.resize(self._config[properties.BACKGROUND_THREADS])
         self._log_manager.reconfigure(LogManagerSettings.of(self._config))
-        try:
-            limits = connection_limits(self._config)
-        except UnknownHostError as error:
-            logger.error("the limits of connections stay as they are: %s", error)
-            return
-        self._listeners.sockets.quotas.reconfigure(limits)
 
     async def _reload_stores(self) -> None:
         """Read the key stores and trust stores again whose files have changed."""
@@ -631,6 +627,7 @@ class Server:
         self._notify(self._update_registration(), "update of the registration")
         if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:
             services.controller.enable_unclean_election(None)
+        await self._listeners.limit_connections()
 
     async def _topic_reconfigured(self, topic: str) -> None:
         """Apply changed overrides of `topic` to all parts."""

@@ -19,13 +19,12 @@ FREE_PORT_ATTEMPTS = 10
 """A port that is free in one family may be taken in another; the kernel is asked this often for one."""
 
 
-def resolve(host: str) -> list[str]:
-    """Return the numeric addresses that a name stands for. Raises OSError, UnicodeError. May wait for a name server."""
-    return [str(address[0]) for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
-
-
 async def resolve_in_thread(host: str) -> list[str]:
-    """Return what `resolve` returns, without holding the event loop."""
+    """Return the numeric addresses that a name stands for. It does not hold the event loop.
+
+    Raises:
+        OSError, UnicodeError: the name has no address, or cannot be a name.
+    """
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
 

@@ -5,10 +5,12 @@ Owns the translation, names resolved to addresses included. Must not know what t
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from broker.cluster.features import supported_features
 from broker.network.connection_quotas import ConnectionLimits, ListenerLimits
 from broker.network.listener import ListenerSettings
-from broker.network.os_network import resolve
+from broker.quotas.client_quotas import addresses_of
 from broker.quotas.enforcement import Key, QuotaWindows
 from broker.settings.policies import Policies
 from config import broker_properties as properties
@@ -44,14 +46,14 @@ def registration_wait_ms(config: BrokerConfig) -> int:
     return config[properties.ZOOKEEPER_SESSION_TIMEOUT_MS] + SESSION_END_MARGIN_MS if wait_ms is None else wait_ms
 
 
-def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """Raises UnknownHostError."""
+def connection_limits(config: BrokerConfig, per_ip_overrides: Mapping[str, int]) -> ConnectionLimits:
+    """`per_ip_overrides` are those of `limits_by_address`."""
     names = [listener.name for listener in config.listeners]
     return ConnectionLimits(
         connections_max=config[properties.MAX_CONNECTIONS],
         creation_rate_max=config[properties.MAX_CONNECTION_CREATION_RATE],
         per_ip_max=config[properties.MAX_CONNECTIONS_PER_IP],
-        per_ip_overrides=_connection_overrides(config[properties.MAX_CONNECTIONS_PER_IP_OVERRIDES]),
+        per_ip_overrides=per_ip_overrides,
         by_listener={
             name: ListenerLimits(
                 connections_max=_own(config, name, properties.MAX_CONNECTIONS),
@@ -103,17 +105,37 @@ def quota_defaults(config: BrokerConfig) -> dict[Key, float]:
     return {key: float(config[row]) for key, row in rows.items() if config[row] != row.default}
 
 
-def _connection_overrides(text: str) -> dict[str, int]:
-    """Parse `host:n,host:n`; return the limits by numeric address. Raises UnknownHostError."""
+async def check_hosts(text: str) -> None:
+    """Check that each host in a value of max.connections.per.ip.overrides has an address. Raises UnknownHostError."""
+    for host, _ in _entries(text):
+        await _addresses_of(host, text)
+
+
+async def limits_by_address(text: str) -> tuple[dict[str, int], list[UnknownHostError]]:
+    """Return the limits of `host:n,host:n` by numeric address, and an error for each host that has none."""
     limits: dict[str, int] = {}
-    for entry in filter(None, map(str.strip, text.split(","))):
-        host, _, limit = entry.rpartition(":")
+    errors: list[UnknownHostError] = []
+    for host, limit in _entries(text):
         try:
-            addresses = resolve(host)
-        except OSError as error:
-            raise UnknownHostError(
-                f"Invalid value {text} for configuration max.connections.per.ip.overrides: "
-                f"{host} is no address and cannot be resolved ({error.strerror})"
-            ) from error
-        limits.update(dict.fromkeys(addresses, int(limit)))
-    return limits
+            limits.update(dict.fromkeys(await _addresses_of(host, text), int(limit)))
+        except UnknownHostError as error:
+            errors.append(error)
+    return limits, errors
+
+
+async def _addresses_of(host: str, text: str) -> set[str]:
+    try:
+        return await addresses_of(host)
+    except OSError as error:
+        raise UnknownHostError(
+            f"Invalid value {text} for configuration {properties.MAX_CONNECTIONS_PER_IP_OVERRIDES.name}: "
+            f"{host} is no address and cannot be resolved ({error.strerror or error})"
+        ) from error
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the host and the limit of each entry of `host:n,host:n`. One without a host has another error."""
+    for entry in text.split(","):
+        host, _, limit = entry.strip().rpartition(":")
+        if host:
+            yield host, limit

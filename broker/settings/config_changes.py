@@ -22,6 +22,7 @@ from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.in_order import InOrder
 from broker.loop.slices import SlicedWork
 from broker.security.password_encoder import CannotDecode, CannotEncode, PasswordEncoder
+from broker.settings.component_settings import UnknownHostError, check_hosts
 from broker.settings.dynamic_config import check_change, usable
 from config import broker_properties as rows
 from config.broker import BrokerConfig, base_row, is_password
@@ -67,7 +68,13 @@ CHANGES_MAX = 1000
 PARSED_LENGTH_MAX = 16_384
 """In characters. Parsing longer values of the settings in `PARSED` would hold the event loop."""
 PARSED = frozenset(
-    (rows.LISTENERS, rows.ADVERTISED_LISTENERS, rows.LISTENER_SECURITY_PROTOCOL_MAP, rows.SASL_JAAS_CONFIG)
+    (
+        rows.LISTENERS,
+        rows.ADVERTISED_LISTENERS,
+        rows.LISTENER_SECURITY_PROTOCOL_MAP,
+        rows.MAX_CONNECTIONS_PER_IP_OVERRIDES,
+        rows.SASL_JAAS_CONFIG,
+    )
 )
 STATED_CHANGES_MAX = CHANGES_MAX + 1
 """How many changes of a resource are read: with more it is rejected anyway."""
@@ -274,6 +281,7 @@ class ConfigChanges:
         if per_broker:
             self._require_this_broker(one.resource_name)
         _check_lengths(one.changes)
+        await _check_hosts(one.changes)
 
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
             readable, _ = self._decoded({} if one.replaces else before)
@@ -370,6 +378,16 @@ def _check_lengths(changes: Iterable[KeyChange]) -> None:
                 ErrorCode.INVALID_REQUEST,
                 f"The value of {change.key[:100]} has more than {PARSED_LENGTH_MAX} characters",
             )
+
+
+async def _check_hosts(changes: Iterable[KeyChange]) -> None:
+    """Raise KafkaError(INVALID_REQUEST) for a limit of connections of a host that has no address."""
+    for change in changes:
+        if change.key == rows.MAX_CONNECTIONS_PER_IP_OVERRIDES.name and change.operation == Operation.SET:
+            try:
+                await check_hosts(change.value or "")
+            except UnknownHostError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
 def _edited(

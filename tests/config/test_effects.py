@@ -200,7 +200,7 @@ def test_settings_of_one_listener_are_those_that_the_broker_reads_so(tmp_path: P
         "sasl.oauthbearer.jwks.endpoint.url": "file:///none",
     }
     config = Recorder(settings, {}, {})
-    connection_limits(config)
+    connection_limits(config, {})
     sasl_listeners(config, Sources(lambda *_: None, random.Random(1), lambda: 0, lambda *_: None))
     with pytest.raises(InvalidSecurityError):
         broker_login(config, Surroundings(random.Random(1), lambda: 0), lambda work: work())

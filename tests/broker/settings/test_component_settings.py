@@ -8,7 +8,9 @@ from broker.network.connection_quotas import UNLIMITED, ListenerLimits
 from broker.settings.client_login import Surroundings
 from broker.settings.component_settings import (
     UnknownHostError,
+    check_hosts,
     connection_limits,
+    limits_by_address,
     listener_settings,
 )
 from broker.settings.zookeeper_settings import zookeeper_settings
@@ -30,39 +32,41 @@ def test_limits_of_connections() -> None:
             "listener.name.client.max.connections": "30",
             "listener.name.internal.max.connection.creation.rate": "5",
             "max.connections.per.ip": "7",
-            "max.connections.per.ip.overrides": "127.0.0.1:2, ::1:3",
             "quota.window.size.seconds": "2",
         }
     )
-    limits = connection_limits(config)
+    limits = connection_limits(config, {"127.0.0.1": 2})
     assert (limits.connections_max, limits.creation_rate_max) == (100, 20)
     assert limits.by_listener == {
         "CLIENT": ListenerLimits(connections_max=30),
         "INTERNAL": ListenerLimits(creation_rate_max=5),
     }
     assert limits.protected_listener == "INTERNAL"
-    assert (limits.per_ip_max, limits.per_ip_overrides) == (7, {"127.0.0.1": 2, "::1": 3})
+    assert (limits.per_ip_max, limits.per_ip_overrides) == (7, {"127.0.0.1": 2})
     assert (limits.window_count, limits.window_ms) == (11, 2000)
 
 
 def test_limits_change_while_the_broker_runs() -> None:
     config = BrokerConfig.from_properties({**TWO_LISTENERS, "listener.name.client.max.connections": "30"})
     config.apply_dynamic(default={"max.connections": "50"}, broker={"listener.name.client.max.connections": "8"})
-    limits = connection_limits(config)
+    limits = connection_limits(config, {})
     assert limits.connections_max == 50
     assert limits.by_listener["CLIENT"].connections_max == 8
 
 
 def test_the_only_listener_is_not_protected() -> None:
-    limits = connection_limits(BrokerConfig.from_properties({}))
+    limits = connection_limits(BrokerConfig.from_properties({}), {})
     assert limits.protected_listener is None
     assert limits.connections_max == limits.per_ip_max == UNLIMITED
 
 
-def test_limit_for_an_unknown_host_is_named_in_the_error() -> None:
-    config = BrokerConfig.from_properties({"max.connections.per.ip.overrides": "no such host:1"})
+async def test_only_the_limit_of_an_unknown_host_is_left_out() -> None:
+    overrides = "127.0.0.1:2, ::1:3,no such host:1"
+    limits, (error,) = await limits_by_address(overrides)
+    assert limits == {"127.0.0.1": 2, "::1": 3}
+    assert f"{overrides} for configuration max.connections.per.ip.overrides: no such host" in str(error)
     with pytest.raises(UnknownHostError, match="no such host"):
-        connection_limits(config)
+        await check_hosts(overrides)
 
 
 def test_the_bound_of_arriving_requests() -> None:

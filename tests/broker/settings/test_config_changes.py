@@ -159,7 +159,13 @@ async def test_a_dynamic_value_without_effect_is_named_once(here: Here, caplog: 
 
 @pytest.mark.parametrize(
     "key",
-    ["listeners", "advertised.listeners", "listener.security.protocol.map", "listener.name.a.plain.sasl.jaas.config"],
+    [
+        "listeners",
+        "advertised.listeners",
+        "listener.security.protocol.map",
+        "listener.name.a.plain.sasl.jaas.config",
+        "max.connections.per.ip.overrides",
+    ],
 )
 async def test_a_value_that_takes_long_to_parse_is_refused(here: Here, key: str) -> None:
     error = await here.set(ResourceType.BROKER, str(BROKER_ID), key, "A" * 16_385)
@@ -168,6 +174,18 @@ async def test_a_value_that_takes_long_to_parse_is_refused(here: Here, key: str)
         ErrorCode.INVALID_REQUEST,
         f"The value of {key} has more than 16384 characters",
     )
+
+
+async def test_limit_of_connections_of_an_unknown_host_is_refused(here: Here) -> None:
+    error = await here.set(ResourceType.BROKER, "", "max.connections.per.ip.overrides", "::1:7,no such host:5")
+    assert error is not None
+    assert error.code is ErrorCode.INVALID_REQUEST
+    assert "no such host is no address" in error.message
+    malformed = await here.set(ResourceType.BROKER, "", "max.connections.per.ip.overrides", "localhost")
+    assert malformed is not None
+    assert "Expected host:count" in malformed.message
+    assert here.reported == []
+    assert await here.set(ResourceType.BROKER, "", "max.connections.per.ip.overrides", "::1:7") is None
 
 
 async def test_concurrent_changes_of_one_topic_are_all_made(here: Here) -> None:
