@@ -37,6 +37,11 @@ def problems(settings: Settings, wrong_keys: Collection[str]) -> list[ConfigErro
     ]
 
 
+def read_with(key: str) -> set[str]:
+    """Return the names of the settings that the rules of a setting read, without its own."""
+    return {row.name for rule in RULES if rule.row.name == key for row in rule.reads}
+
+
 def folders(text: str) -> list[str]:
     """Return the directories of a comma-separated list."""
     return [folder for folder in (part.strip() for part in text.split(",")) if folder]

@@ -28,6 +28,8 @@ environment or to another file: `${env:NAME}`, `${file:/path/secrets.properties:
 
 A value comes from the first of these: the topic's override (topics), the dynamic value of this broker, the dynamic
 value for all brokers, the file, the default. `listener.name.<listener>.<key>` overrides `<key>` for that listener.
+A stored dynamic value that contradicts another value or the file, for example after the file was changed, is not in
+effect. The log names each such value; all others are in effect.
 
 The broker knows and validates every setting of Kafka 3.9. The tables mark settings without effect, with the reason; the
 broker logs a warning at start for each of them in the file. If a setting requires a feature that is missing

@@ -20,6 +20,21 @@ LISTENERS_MAX = 100
 """Each listener has a socket and a buffer, and clients may add listeners while the broker runs."""
 
 
+LISTENER_KEYS = frozenset(
+    row.name
+    for row in (
+        rows.LISTENERS,
+        rows.ADVERTISED_LISTENERS,
+        rows.LISTENER_SECURITY_PROTOCOL_MAP,
+        rows.INTER_BROKER_LISTENER_NAME,
+        rows.SECURITY_INTER_BROKER_PROTOCOL,
+        rows.CONTROL_PLANE_LISTENER_NAME,
+        rows.CONTROLLER_LISTENER_NAMES,
+    )
+)
+"""The settings that are read together."""
+
+
 class SecurityProtocol(Enum):
     """How a client authenticates, and whether its connection is encrypted."""
 

@@ -23,7 +23,7 @@ from broker.loop.in_order import InOrder
 from broker.loop.slices import SlicedWork
 from broker.security.password_encoder import CannotDecode, CannotEncode, PasswordEncoder
 from broker.settings.component_settings import UnknownHostError, check_hosts
-from broker.settings.dynamic_config import check_change, usable
+from broker.settings.dynamic_config import check_change, contradicting, usable
 from config import broker_properties as rows
 from config.broker import BrokerConfig, base_row, is_password
 from config.broker_properties import BROKER_PROPERTIES
@@ -225,12 +225,9 @@ class ConfigChanges:
             default = await self._usable_layer(broker_entity(None), per_broker=False)
             broker = await self._usable_layer(broker_entity(self._broker_id), per_broker=True)
             known = {**self._config.dynamic_default, **self._config.dynamic_broker}
-            try:
-                self._config.apply_dynamic(default=default, broker=broker)
-            except ConfigErrors as failure:
-                logger.error("stored dynamic settings contradict others, the values before stay in force: %s", failure)
-                return
-            changed = {key: text for key, text in {**default, **broker}.items() if known.get(key) != text}
+            self._apply_consistent(default, broker)
+            stored = {**self._config.dynamic_default, **self._config.dynamic_broker}
+            changed = {key: text for key, text in stored.items() if known.get(key) != text}
             for warning in self._config.without_effect(changed):
                 logger.warning("%s", warning)
 
@@ -338,6 +335,20 @@ class ConfigChanges:
         for problem in (*unreadable, *problems):
             logger.error("ignoring a stored dynamic setting: %s", problem)
         return kept
+
+    def _apply_consistent(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """Apply the stored layers. A contradiction leaves out only the settings that take part in it."""
+        while True:
+            try:
+                self._config.apply_dynamic(default=default, broker=broker)
+            except ConfigErrors as failure:
+                left_out = contradicting(failure.errors, default, broker)
+                for key, error in left_out.items():
+                    logger.error("ignoring the stored dynamic setting %s, which contradicts others: %s", key, error)
+                default = {key: text for key, text in default.items() if key not in left_out}
+                broker = {key: text for key, text in broker.items() if key not in left_out}
+            else:
+                return
 
     def _decoded(self, stored: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         """Return a stored layer with decrypted passwords, and a line for each setting that is left out."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from config import broker_properties as rows
+from config import checks
 from config.broker import LISTENER_PREFIX, BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
 from config.definition import ConfigError, ConfigErrors, Property, UpdateMode, Visibility
+from config.listeners import LISTENER_KEYS
 from protocol.errors import ErrorCode, KafkaError
 
 THREAD_COUNTS: tuple[Property[int], ...] = (
@@ -91,6 +93,24 @@ def usable(stored: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, st
         else:
             problems.append(problem)
     return kept, problems
+
+
+def contradicting(
+    errors: Iterable[ConfigError], default: Mapping[str, str], broker: Mapping[str, str]
+) -> dict[str, ConfigError]:
+    """Return the settings of the dynamic layers that cause `errors`, each with one of its errors; at least one.
+
+    These are the settings that a broken rule names or reads, whether another layer or the file has its other settings.
+    If there is none, the rule reads more than it declares: then a whole layer is at fault, at first that of the broker.
+    """
+    found: dict[str, ConfigError] = {}
+    for error in errors:
+        taking_part = {error.key, *checks.read_with(error.key)}
+        if error.key in LISTENER_KEYS:
+            taking_part |= LISTENER_KEYS
+        for key in sorted(taking_part & (default.keys() | broker.keys()) or broker.keys() or default.keys()):
+            found.setdefault(key, error)
+    return found
 
 
 def _problem(key: str, text: str, *, per_broker: bool) -> str | None:

@@ -124,12 +124,15 @@ async def test_changes_of_other_brokers_settings_are_ignored(here: Here, entity:
     assert here.config[rows.MESSAGE_MAX_BYTES] == rows.MESSAGE_MAX_BYTES.default
 
 
-async def test_settings_that_contradict_others_leave_the_values_before(here: Here) -> None:
-    await here.write(paths.broker_entity(None), {"message.max.bytes": "2000"})
-    await here.write(
-        paths.broker_entity(BROKER_ID), {"message.max.bytes": "3000", "log.cleaner.dedupe.buffer.size": "5"}
-    )
-    assert here.config[rows.MESSAGE_MAX_BYTES] == 2000
+async def test_only_the_settings_of_a_contradiction_are_left_out(here: Here, caplog: pytest.LogCaptureFixture) -> None:
+    threads, retention = {"log.cleaner.threads": "200"}, {"log.retention.ms": "-1"}
+    listeners = {"listeners": "INTERNAL://:9093", "listener.security.protocol.map": "INTERNAL:PLAINTEXT"}
+    await here.write(paths.broker_entity(None), {**threads, **retention})
+    await here.write(paths.broker_entity(BROKER_ID), {**listeners, "message.max.bytes": "3000"})
+    assert here.config.dynamic_default == retention
+    assert here.config.dynamic_broker == {"message.max.bytes": "3000"}
+    ignored = {record.args[0] for record in caplog.records if record.args and "contradicts" in record.message}
+    assert ignored == {*threads, *listeners}
 
 
 async def test_a_stored_value_that_cannot_be_read_is_left_out_alone(here: Here) -> None:

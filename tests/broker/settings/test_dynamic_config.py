@@ -2,8 +2,9 @@
 
 import pytest
 
-from broker.settings.dynamic_config import check_change, usable
+from broker.settings.dynamic_config import check_change, contradicting, usable
 from config.broker import BrokerConfig
+from config.definition import ConfigError, ConfigErrors
 from config.documentation import page
 from protocol.errors import ErrorCode, KafkaError
 
@@ -169,6 +170,34 @@ def test_stored_setting_that_is_not_dynamic_is_dropped_with_a_problem(
     kept, problems = usable({key: text, "compression.type": "gzip"}, per_broker=per_broker)
     assert kept == ({key: text} if is_kept else {}) | {"compression.type": "gzip"}
     assert [key in problem for problem in problems] == ([] if is_kept else [True])
+
+
+@pytest.mark.parametrize(
+    ("default", "broker", "left_out"),
+    [
+        ({"log.cleaner.threads": "200", "log.retention.ms": "-1"}, {}, {"log.cleaner.threads"}),
+        (
+            {"log.cleaner.threads": "4"},
+            {"log.cleaner.dedupe.buffer.size": "3000000", "log.cleaner.io.buffer.size": "9999"},
+            {"log.cleaner.threads", "log.cleaner.dedupe.buffer.size"},
+        ),
+        ({}, {"listeners": "INTERNAL://:1", "message.max.bytes": "9"}, {"listeners"}),
+        ({"log.cleaner.threads": "many"}, {"message.max.bytes": "9"}, {"log.cleaner.threads"}),
+    ],
+)
+def test_settings_that_take_part_in_a_contradiction(
+    default: dict[str, str], broker: dict[str, str], left_out: set[str]
+) -> None:
+    with pytest.raises(ConfigErrors) as failure:
+        BrokerConfig(STATIC, default, broker)
+    assert contradicting(failure.value.errors, default, broker).keys() == left_out
+
+
+def test_contradiction_that_names_no_dynamic_setting_leaves_out_one_layer() -> None:
+    default, broker = {"log.retention.ms": "-1"}, {"message.max.bytes": "9"}
+    errors = [ConfigError("broker.id", "5", "something else")]
+    assert contradicting(errors, default, broker).keys() == broker.keys()
+    assert contradicting(errors, default, {}).keys() == default.keys()
 
 
 def row_of_page(key: str) -> str:
