@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 from base.dataclass import dataclass
-from config.versions import is_at_least
+from config.versions import RELEASED_VERSIONS, versions_until
 
 NEWEST: Final = "3.9-IV0"
 
@@ -57,8 +57,11 @@ class InterBrokerProtocol:
 def inter_broker_protocol(text: str = NEWEST) -> InterBrokerProtocol:
     """Return the protocol of a known version or release, such as 2.6-IV0 or 2.6; a release means its last version."""
 
+    reached = versions_until(text)
+
     def since(version: str) -> bool:
-        return is_at_least(text, version)
+        assert version in RELEASED_VERSIONS, version
+        return version in reached
 
     def newest(steps: str) -> int:
         """Return the last of the numbers whose version the protocol has reached; `steps` is `version:number ...`."""

@@ -34,6 +34,11 @@ def _release(version: str) -> str:
     return ".".join(numbers[: 3 if numbers[0] == "0" else 2])
 
 
+def versions_until(text: str) -> frozenset[str]:
+    """Return the versions that are not later than a known version or release."""
+    return frozenset(RELEASED_VERSIONS[: _position(text) + 1])
+
+
 def is_at_least(text: str, version: str) -> bool:
     """Return whether a known version or release is not earlier than another; a release means its last version."""
     return _position(text) >= _position(version)
