@@ -24,7 +24,11 @@ from broker.metrics.registry import Registry
 PROTOCOL_VERSION: Final = "7.2"
 REQUESTS_MAX: Final = 1000
 """Requests in one array."""
+BODY_SIZE_MAX: Final = 64 << 10
+"""Bytes of a POST. The text is parsed in one step, a few milliseconds."""
 NAME_LENGTH_MAX: Final = 4096
+"""Characters of an object name, and of a path."""
+SETTINGS: Final = ("maxDepth", "canonicalNaming")
 DEPTH_DIGITS_MAX: Final = 9
 NOT_FOUND, BAD_REQUEST = 404, 400
 
@@ -81,7 +85,7 @@ def request_of_path(path: str, query: Mapping[str, str] = MappingProxyType({})) 
     if kind == "read" and inner:
         names, inner = inner[0].split(",") if inner[0] else None, inner[1:]
     has_one_attribute = names is not None and len(names) == 1
-    return _checked(kind, mbean, names, inner, query, has_one_attribute=has_one_attribute)
+    return _checked(kind, mbean, names, inner, _settings(query), has_one_attribute=has_one_attribute)
 
 
 def requests_of_body(
@@ -91,6 +95,8 @@ def requests_of_body(
 
     Raises JolokiaError if it is not one request or an array of requests.
     """
+    if len(body) > BODY_SIZE_MAX:
+        raise _bad(f"a body of {len(body)} bytes; expected at most {BODY_SIZE_MAX}")
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -99,10 +105,11 @@ def requests_of_body(
     items = parsed if is_array else [parsed]
     if len(items) > REQUESTS_MAX:
         raise _bad(f"{len(items)} requests in one array; expected at most {REQUESTS_MAX}")
+    settings = _settings(query)
     requests: list[JolokiaRequest | JolokiaError] = []
     for item in items:
         try:
-            requests.append(_request_of(item, query))
+            requests.append(_request_of(item, settings))
         except JolokiaError as error:
             requests.append(error)
     return requests, is_array
@@ -301,7 +308,12 @@ def _chosen(attributes: Attributes, names: tuple[str, ...] | None) -> dict[str, 
     return {name: attributes[name] for name in names if name in attributes}
 
 
-def _request_of(item: object, query: Mapping[str, str]) -> JolokiaRequest:
+def _settings(given: Mapping[str, object]) -> dict[str, str]:
+    """Return those that have a meaning here, of the parameters of a URL or the `config` of a request."""
+    return {name: str(given[name]) for name in SETTINGS if name in given}
+
+
+def _request_of(item: object, settings: Mapping[str, str]) -> JolokiaRequest:
     if not isinstance(item, Mapping):
         raise _bad("a request is no JSON object")
     kind, mbean, attribute = item.get("type", ""), item.get("mbean", ""), item.get("attribute")
@@ -311,7 +323,7 @@ def _request_of(item: object, query: Mapping[str, str]) -> JolokiaRequest:
     if not isinstance(path, str) or not isinstance(config, Mapping):
         raise _bad("path is a text, and config an object")
     inner = _segments(path) if path else []
-    settings = {**query, **{key: str(value) for key, value in config.items()}}
+    settings = {**settings, **_settings(config)}
     if isinstance(attribute, str):
         return _checked(kind, mbean, [attribute], inner, settings, has_one_attribute=True)
     if attribute is not None and not (isinstance(attribute, list) and all(isinstance(one, str) for one in attribute)):
@@ -357,21 +369,23 @@ def _pattern(text: str) -> NamePattern:
 
 
 def _segments(path: str) -> list[str]:
-    """Split at slashes that are neither escaped nor within the quotes of a name."""
-    segments, text, position, in_quotes = [], "", 0, False
+    """Split at slashes that are neither escaped nor within the quotes of a name. Raises JolokiaError."""
+    if len(path) > NAME_LENGTH_MAX:
+        raise _bad(f"a path of {len(path)} characters; expected at most {NAME_LENGTH_MAX}")
+    segments, letters, position, in_quotes = [], list[str](), 0, False
     while position < len(path):
         letter = path[position]
         if letter == "!" and path[position + 1 : position + 2] in ("!", "/", '"'):
             position += 1
-            text += path[position]
+            letters.append(path[position])
         elif letter == "/" and not in_quotes:
-            segments.append(text)
-            text = ""
+            segments.append("".join(letters))
+            letters.clear()
         else:
             in_quotes ^= letter == '"'
-            text += letter
+            letters.append(letter)
         position += 1
-    return [*segments, text]
+    return [*segments, "".join(letters)]
 
 
 def _missing(name: str) -> JolokiaError:

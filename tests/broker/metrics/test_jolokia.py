@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import random
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from base.pause import never, whole
 from broker.metrics.histogram import Histogram
-from broker.metrics.jolokia import JolokiaError, request_of_path, requests_of_body, respond
+from broker.metrics.jolokia import (
+    BODY_SIZE_MAX,
+    NAME_LENGTH_MAX,
+    JolokiaError,
+    JolokiaRequest,
+    request_of_path,
+    requests_of_body,
+    respond,
+)
 from broker.metrics.metric import Kind, Metric, Shown, alone
 from broker.metrics.object_names import ObjectNameError, canonical_name, object_name, parse_object_name
 from broker.metrics.old_names import present_name
@@ -355,9 +364,38 @@ def test_body_has_one_request_or_an_array_and_malformed_ones_are_rejected() -> N
     assert requests[0] == request_of_path("read/a:b=c/x,y")
     assert all(isinstance(one, JolokiaError) for one in requests[1:])
     assert not requests_of_body(b'{"type":"version"}')[1]
-    for body in (b"", b"{", b"[" * 100_000, b"[" + b"1," * 2000 + b"1]"):
+    for body in (b"", b"{", b"[" * 60_000, b"[" + b"1," * 2000 + b"1]"):
         with pytest.raises(JolokiaError):
             requests_of_body(body)
+
+
+@pytest.mark.parametrize("text", ["a" * (NAME_LENGTH_MAX + 1), "%61" * (NAME_LENGTH_MAX + 1)])
+def test_long_paths_are_rejected_before_they_are_split(text: str) -> None:
+    expected = f"a path of {len(unquote(text))} characters; expected at most {NAME_LENGTH_MAX}"
+    with pytest.raises(JolokiaError, match=expected):
+        request_of_path(text)
+    with pytest.raises(JolokiaError, match=expected):
+        request_of_path("", {"p": unquote(text)})
+    (posted,), _ = requests_of_body(json.dumps({"type": "version", "path": unquote(text)}).encode())
+    assert str(posted) == expected
+
+
+def test_a_body_is_rejected_by_its_size_before_it_is_parsed() -> None:
+    with pytest.raises(JolokiaError, match=f"{BODY_SIZE_MAX + 1} bytes; expected at most {BODY_SIZE_MAX}"):
+        requests_of_body(b" " * (BODY_SIZE_MAX + 1))
+
+
+def test_parameters_without_a_meaning_are_not_copied_for_each_request() -> None:
+    class Parameters(dict[str, str]):
+        def keys(self) -> Any:
+            raise AssertionError("all parameters are visited")
+
+        __iter__ = items = keys
+
+    (first, second), _ = requests_of_body(b'[{"type":"list"},{"type":"list"}]', Parameters(maxDepth="3", other="x"))
+    assert isinstance(first, JolokiaRequest)
+    assert first == second
+    assert first.depth_max == 3
 
 
 def test_names_are_quoted_where_jmx_quotes_them() -> None:
