@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from protocol.records.compression import Compression, decompress
 
-OPENED_SIZE_MAX = 8 << 20
+OPENED_SIZE_MAX = 4 << 20
 """In bytes. A compressed push may not open to more."""
 
 API = Declaration(ApiKey.PUSH_TELEMETRY)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from broker.telemetry.client_instances import TEXT_LENGTH_MAX, Point
 from broker.telemetry.otlp import POINTS_MAX, points_of
+from protocol.protobuf import Value, fields
 from tests.broker.telemetry.metrics_data import field, metric, metrics_data, point
 
 SUM = 7
 DELTA, CUMULATIVE = 1, 2
+FIELDS = 100
 PUSH = metrics_data(
     metric("a.gauge", 1.5, topic="t", partition=3),
     metric("a.delta", 7, SUM, DELTA),
@@ -50,6 +53,43 @@ def test_too_many_points_are_refused() -> None:
     points = field(1, point(1, {})) * (POINTS_MAX + 1)
     with pytest.raises(ValueError, match="points"):
         points_of(metrics_data(field(1, b"m") + field(5, points)))
+
+
+def test_points_without_a_value_count() -> None:
+    points = field(1, b"") * (POINTS_MAX + 1)
+    with pytest.raises(ValueError, match=f"more than {POINTS_MAX} points"):
+        points_of(metrics_data(field(1, b"m") + field(5, points)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        field(1, b"") * (FIELDS + 1),
+        metrics_data(*[field(1, b"")] * (FIELDS)),
+        metrics_data(field(5, field(1, field(7, b"") * (FIELDS + 1)))),
+        metrics_data(field(5, field(1, field(7, field(2, field(9, 0) * (FIELDS + 1)))))),
+    ],
+    ids=["resources", "metrics", "attributes", "values"],
+)
+def test_too_many_fields_of_any_message_are_refused(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.telemetry.otlp.FIELDS_MAX", FIELDS)
+    with pytest.raises(ValueError, match=f"more than {FIELDS} fields"):
+        points_of(data)
+
+
+def test_reading_stops_at_the_first_point_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+
+    def counted(data: memoryview) -> Iterator[tuple[int, int, Value]]:
+        nonlocal read
+        for each in fields(data):
+            read += 1
+            yield each
+
+    monkeypatch.setattr("broker.telemetry.otlp.fields", counted)
+    with pytest.raises(ValueError, match="points"):
+        points_of(metrics_data(field(5, field(1, b"") * (3 * POINTS_MAX))))
+    assert read < POINTS_MAX + 10
 
 
 @pytest.mark.parametrize(
