@@ -29,6 +29,8 @@ NOT_ASKED = -(2**31)
 """The bit field of operations in a response to a request that does not ask for it."""
 DECISIONS_MAX = 50_000
 """The most decisions that are remembered. All are forgotten when there are more, or when an ACL changes."""
+REMEMBERED_LENGTH_MAX = 249
+"""Characters of a name about which a decision is remembered: as many as a topic may have. Clients invent names."""
 
 
 class Requester(Protocol):
@@ -152,18 +154,18 @@ class Authorizer:
     def _is_allowed(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         key = (requester.principal, requester.client_host, operation, resource_type)
         known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = _Known()
-        if name in known.allowed:
-            return True
-        if name in known.denied:
-            return False
+        if known is not None:
+            if name in known.allowed:
+                return True
+            if name in known.denied:
+                return False
         is_allowed = self._decide(*key, name)
-        if self._known_count >= DECISIONS_MAX:
-            self._forget()
-            known = self._known[key] = _Known()
-        self._known_count += 1
-        (known.allowed if is_allowed else known.denied).add(name)
+        if len(name) <= REMEMBERED_LENGTH_MAX:
+            if self._known_count >= DECISIONS_MAX:
+                self._forget()
+            self._known_count += 1
+            known = self._known.setdefault(key, _Known())
+            (known.allowed if is_allowed else known.denied).add(name)
         return is_allowed
 
     def _forget(self) -> None:

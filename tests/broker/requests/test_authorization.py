@@ -13,7 +13,7 @@ from broker.handlers.guard import DENIED
 from broker.requests.error_counts import error_counts
 from broker.requests.routes import TABLE
 from broker.security.acls import Acl, Operation, Pattern, PatternType, Permission, ResourceType
-from broker.security.authorizer import Authorizer
+from broker.security.authorizer import REMEMBERED_LENGTH_MAX, Authorizer
 from config.broker_properties import AUTHORIZERS
 from protocol.api import APIS
 from protocol.api_key import ApiKey
@@ -325,3 +325,18 @@ def test_setting_decides_about_resources_without_acls() -> None:
         authorizer.put(Pattern(ResourceType.TOPIC, "t"), {Acl("User:bob", "*", Operation.READ, Permission.ALLOW)})
         assert authorizer.allows(Asked(), Operation.READ, ResourceType.TOPIC, "other") is allows
         assert not authorizer.allows(Asked(), Operation.READ, ResourceType.TOPIC, "t")
+
+
+def test_decisions_about_names_longer_than_those_of_topics_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    authorizer, decided = Authorizer(is_active=True), list[int]()
+    decide = authorizer.index.decide
+
+    def counted(principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool | None:
+        decided.append(len(name))
+        return decide(principal, host, operation, kind, name)
+
+    monkeypatch.setattr(authorizer.index, "decide", counted)
+    for length in (REMEMBERED_LENGTH_MAX, REMEMBERED_LENGTH_MAX + 1):
+        for _ in range(2):
+            assert not authorizer.allows(Asked(), Operation.READ, ResourceType.TOPIC, "t" * length)
+    assert decided == [REMEMBERED_LENGTH_MAX, REMEMBERED_LENGTH_MAX + 1, REMEMBERED_LENGTH_MAX + 1]
