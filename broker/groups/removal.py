@@ -7,7 +7,7 @@ rule by which offsets expire (`broker.groups.machine.offsets`), or what members 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from base.clock import Clock
@@ -68,7 +68,7 @@ class Removal:
         return self._tasks.cancel()
 
     async def delete_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition]
+        self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Delete offsets of partitions that no member of the group reads (KIP-496); one code for each partition.
 
@@ -78,21 +78,16 @@ class Removal:
         group = self._groups.find_named(group_id)
         if group is None or group.machine.is_dead:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        machine = group.machine
-        is_in_use = machine.is_in_use
-        if is_in_use and machine.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        if group.machine.is_in_use and group.machine.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        codes = {
-            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            if is_in_use and machine.is_subscribed_to(partition[0])
-            else ErrorCode.NONE
-            for partition in partitions
-        }
-        deletable = [partition for partition, code in codes.items() if not code]
         order = group.partition.next_order  # now: the work may begin in a later turn, after other commits
 
         async def delete() -> dict[TopicPartition, ErrorCode]:
-            await self._remove_in_slices(group, deletable, order)
+            codes: dict[TopicPartition, ErrorCode] = {}
+            async for piece in self._pieces_in_turns(partitions):
+                codes |= {partition: _deletion_error(group, partition[0]) for partition in piece}
+                unread = [partition for partition in piece if not codes[partition]]
+                self._remove_untouched(group, unread, order)
             return codes
 
         return await self._run_to_end(delete())
@@ -148,14 +143,19 @@ class Removal:
     async def _remove_in_slices(
         self, group: CoordinatedGroup, partitions: Sequence[TopicPartition], order: int
     ) -> None:
-        """Remove offsets, except those committed at `order` or later."""
-        pause = self._sliced_work.pause
+        async for piece in self._pieces_in_turns(partitions):
+            self._remove_untouched(group, piece, order)
+
+    async def _pieces_in_turns(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[Sequence[TopicPartition]]:
         for number, piece in enumerate(_pieces(partitions)):
             if number:
-                await pause()
-            if not self._groups.is_hosted(group) or group.machine.is_dead:
-                return
-            self._remove_offsets(group, group.offsets.untouched_since(order, piece))
+                await self._sliced_work.pause()
+            yield piece
+
+    def _remove_untouched(self, group: CoordinatedGroup, partitions: Iterable[TopicPartition], order: int) -> None:
+        """Remove offsets, except those committed at `order` or later. Has no effect on a group that is gone."""
+        if self._groups.is_hosted(group) and not group.machine.is_dead:
+            self._remove_offsets(group, group.offsets.untouched_since(order, partitions))
 
     def _remove_offsets(self, group: CoordinatedGroup, partitions: Iterable[TopicPartition]) -> int:
         """Remove offsets, and the group if nothing is left of it; return the number of offsets removed."""
@@ -195,6 +195,11 @@ class Removal:
         """Run work that has to be finished once it was begun, even if the client disconnects."""
         running = self._sliced_work.start(work)
         return await self._tasks.run_to_end(rest_of(running)) if isinstance(running, Running) else running
+
+
+def _deletion_error(group: CoordinatedGroup, topic: str) -> ErrorCode:
+    is_read = group.machine.is_in_use and group.machine.is_subscribed_to(topic)
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
 
 
 def _pieces(partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:

@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple
 
 from base.topic_partition import TopicPartition
@@ -255,7 +255,7 @@ class GroupOffsets:
 def expiry_rule(
     state: GroupState,
     protocol_type: str | None,
-    subscribed_topics: frozenset[str] | None,
+    subscribed_topics: Container[str] | None,
     state_timestamp_ms: int,
     now_ms: int,
     retention_ms: int,
@@ -266,7 +266,7 @@ def expiry_rule(
     members expire `retention_ms` after their commit, and so do those of a Stable consumer group for topics to which it
     no longer subscribes. A commit with its own retention time, as clients before 2.1 could send, expires by that.
     """
-    kept: frozenset[str] = frozenset()
+    kept: Container[str] = ()
     since_ms = NO_TIMESTAMP
     if protocol_type is not None:
         if state is GroupState.EMPTY:

@@ -234,16 +234,8 @@ class Membership(Refreshing):
 
     def expiry_rule(self, now_ms: int, retention_ms: int) -> ExpiryRule | None:
         """Offsets of topics that no member subscribes to expire some time after their commit."""
-        subscribed = self.subscribed_topics
+        subscribed = self._subscribed.names
         return expiry_rule(GroupState.STABLE, self.protocol_type, subscribed, NO_TIMESTAMP, now_ms, retention_ms)
-
-    @property
-    def subscribed_topics(self) -> frozenset[str]:
-        """The topics that members subscribe to."""
-        return frozenset[str]().union(*(self.subscribed_names(member.subscription) for member in self.members.values()))
-
-    def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.subscribed_names(member.subscription) for member in self.members.values())
 
     def commit(
         self,

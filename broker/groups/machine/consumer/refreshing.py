@@ -17,7 +17,7 @@ from base.pause import Pause, through
 from broker.groups.machine.consumer.assignors import Assignor, Subscriber, Targets
 from broker.groups.machine.consumer.events import Visible
 from broker.groups.machine.consumer.partitions import NOTHING, to_stored
-from broker.groups.machine.consumer.records import RegexValue, SubscriptionValue, TargetValue
+from broker.groups.machine.consumer.records import RegexValue, TargetValue
 from broker.groups.machine.consumer.stored_group import StoredGroup
 from broker.groups.machine.consumer.topics import Topic, Topics
 
@@ -88,12 +88,6 @@ class Refreshing(StoredGroup):
     def _raise_epoch(self) -> None:
         self._set_epoch(self.epoch + 1)
         self.rebalance_count += 1
-
-    def subscribed_names(self, subscription: SubscriptionValue) -> frozenset[str]:
-        """Return the names of all topics that a member subscribes to, by name or by its regular expression."""
-        names = frozenset(subscription.subscribed_topic_names)
-        regex = subscription.subscribed_topic_regex
-        return names if not regex or regex not in self.regexes else names.union(self.regexes[regex].topics)
 
     async def _look_up(self, topics: Topics, pause: Pause) -> dict[str, list[str]]:
         """Return what each regular expression stands for that has to be looked up."""

@@ -9,6 +9,7 @@ Owns: the state of a group, its records, and who has which partition. Must not k
 Invariants, which `check` tests:
 * A partition is owned by one member: it is assigned to it, or it was told to give it up and may not have done so yet.
 * Each static member is found by its instance id.
+* `_subscribed` has the topics that members subscribe to.
 * The epoch of the targets is not above that of the group, and that of no member above that of the targets.
 """
 
@@ -42,6 +43,7 @@ from broker.groups.machine.consumer.records import (
     TopicsValue,
     Value,
 )
+from broker.groups.machine.consumer.subscribed_topics import SubscribedTopics
 from broker.groups.machine.consumer.topics import Topic
 from broker.groups.machine.share.records import ShareStatesKey
 
@@ -79,6 +81,7 @@ class StoredGroup:
         """The subscribed topics that existed when the epoch was raised last."""
         self.regexes: dict[str, RegexValue] = {}
         """What each regular expression stood for when it was looked up last."""
+        self._subscribed = SubscribedTopics()
         self._static_ids: dict[str, str] = {}
         """Member ids by instance id."""
         self._owners: dict[tuple[UUID, int], str] = {}
@@ -97,6 +100,16 @@ class StoredGroup:
 
     def is_free(self, topic_id: UUID, partition: int) -> bool:
         return (topic_id, partition) not in self._owners
+
+    def subscribed_names(self, subscription: SubscriptionValue) -> frozenset[str]:
+        """Return the names of all topics that a member subscribes to, by name or by its regular expression."""
+        names = frozenset(subscription.subscribed_topic_names)
+        regex = subscription.subscribed_topic_regex
+        return names if not regex or regex not in self.regexes else names.union(self.regexes[regex].topics)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Return whether any member subscribes to a topic."""
+        return topic in self._subscribed.names
 
     # Changes
 
@@ -208,8 +221,10 @@ class StoredGroup:
                 self.topics = {each.topic_name: Topic(each.topic_id, each.num_partitions) for each in stored}
             case RegexKey() if isinstance(value, RegexValue):
                 self.regexes[key.regular_expression] = value
+                self._subscribed.set_matches(key.regular_expression, value.topics)
             case RegexKey():
                 self.regexes.pop(key.regular_expression, None)
+                self._subscribed.set_matches(key.regular_expression, ())
             case SubscriptionKey():
                 self._apply_subscription(key.member_id, value if isinstance(value, SubscriptionValue) else None)
             case TargetKey():
@@ -223,6 +238,8 @@ class StoredGroup:
 
     def _apply_subscription(self, member_id: str, value: SubscriptionValue | None) -> None:
         member = self.members.get(member_id)
+        if member is not None:
+            self._subscribed.remove(member.subscription)
         if member is not None and member.instance_id is not None and self._static_ids[member.instance_id] == member_id:
             del self._static_ids[member.instance_id]
         if value is None:
@@ -230,6 +247,7 @@ class StoredGroup:
                 self._apply_current(member, Current())
                 del self.members[member_id]
             return
+        self._subscribed.add(value)
         if member is None:
             self.members[member_id] = Member(member_id, value)
         else:
@@ -255,6 +273,8 @@ class StoredGroup:
         assert self._owners == owners, "`_owners` has the owner of each partition"
         static_ids = {it.instance_id: it.member_id for it in members if it.instance_id is not None}
         assert self._static_ids == static_ids, "Each static member is found by its instance id"
+        subscribed = {name for it in members for name in self.subscribed_names(it.subscription)}
+        assert self._subscribed.names == subscribed, "`_subscribed` has the topics that members subscribe to"
         assert self.target_epoch <= self.epoch, "The epoch of the targets is not above that of the group"
         assert all(it.current.epoch <= self.target_epoch for it in members), (
             "No member's epoch is above that of the targets"

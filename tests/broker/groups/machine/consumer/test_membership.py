@@ -9,6 +9,7 @@ import pytest
 from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
 from broker.groups.machine.consumer.membership import ConsumerGroupState
 from broker.groups.machine.consumer.partitions import NOTHING, partitions
+from broker.groups.machine.records import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.machine.consumer.cluster import (
     REBALANCE_MS,
@@ -182,6 +183,31 @@ def test_a_regular_expression_stands_for_the_topics_that_match_it_and_may_be_see
     other = Client(cluster, "b", "bills")
     other.heartbeat()
     assert not cluster.group.regexes
+
+
+def test_questions_about_subscribed_topics_visit_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(orders=1, bills=1, t=1)
+    first = Client(cluster, "a", "t", regex="orders.*")
+    first.heartbeat()
+    Client(cluster, "b", "t").heartbeat()
+    heartbeats(first, rounds=2)
+    group = cluster.group
+    value = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
+
+    def kept() -> dict[str, bool]:
+        is_expired = group.expiry_rule(now_ms=2, retention_ms=1)
+        assert is_expired is not None
+        found = {name: group.is_subscribed_to(name) for name in ("orders", "bills", "t")}
+        assert found == {name: not is_expired(name, value) for name in found}
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(group, "members", None)
+        assert kept() == {"orders": True, "bills": False, "t": True}
+    first.leave()
+    with monkeypatch.context() as patched:
+        patched.setattr(group, "members", None)
+        assert kept() == {"orders": False, "bills": False, "t": True}
 
 
 def test_a_changed_subscription_is_assigned_anew() -> None:
