@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -32,9 +32,10 @@ logger = logging.getLogger("kafka.server.ClientQuotaManager")
 IDLE_MS_MAX = 3_600_000
 """Rates and buckets that were not used for so long are dropped."""
 CLIENTS_MAX = 10_000
-"""The most clients whose quotas are remembered. Client ids are free text, so any client can make new ones."""
-
-S = TypeVar("S", SampledRate, TokenBucket)
+"""The most clients whose quotas are remembered, and the most rates, buckets and throttles, of each. Client ids are free
+text, so any client can make new ones. Above it, the half of the rates that was used longest ago is dropped."""
+CLIENT_ID_LENGTH_MAX = 1_000
+"""In characters. Clients whose ids agree so far have the same quotas, and share them."""
 
 
 class Key(Enum):
@@ -99,6 +100,10 @@ class _Throttles:
         self._total_ms = SampledRate(window_count, window_ms)
         self._count = SampledRate(window_count, window_ms)
 
+    @property
+    def used_ms(self) -> int:
+        return self._count.used_ms
+
     def record(self, throttle_ms: int, now_ms: int) -> None:
         self._total_ms.record(throttle_ms, now_ms)
         self._count.record(1, now_ms)
@@ -106,6 +111,11 @@ class _Throttles:
     def average_ms(self, now_ms: int) -> float:
         count = self._count.total(now_ms)
         return self._total_ms.total(now_ms) / count if count else 0.0
+
+
+S = TypeVar("S", SampledRate, TokenBucket, _Throttles)
+_SharedBy = tuple[Key, str, str]
+_Shares = dict[_SharedBy, SampledRate] | dict[_SharedBy, TokenBucket] | dict[_SharedBy, _Throttles]
 
 
 class EnforcedQuotas:
@@ -133,9 +143,9 @@ class EnforcedQuotas:
         self._sources: dict[str, ConfigEntity] = {}
         """The entities whose rates apply to addresses, by address in its usual form."""
         self._clients: dict[tuple[str, str], dict[Key, Applied]] = {}
-        self._rates: dict[tuple[Key, str, str], SampledRate] = {}
-        self._buckets: dict[tuple[Key, str, str], TokenBucket] = {}
-        self._throttles: dict[tuple[Key, str, str], _Throttles] = {}
+        self._rates: dict[_SharedBy, SampledRate] = {}
+        self._buckets: dict[_SharedBy, TokenBucket] = {}
+        self._throttles: dict[_SharedBy, _Throttles] = {}
         self._exempt_time = SampledRate(windows.count, windows.ms)
         """The time of requests that have no quota, in percent."""
         self._muted_until_ms: dict[Key, list[int]] = {key: [] for key in Key}
@@ -287,7 +297,7 @@ class EnforcedQuotas:
         """Note a throttle for metrics, and return it."""
         if throttle_ms:
             windows = self._windows
-            throttles = self._throttles.setdefault(applied.shared_by, _Throttles(windows.count, windows.ms))
+            throttles = self._shared(self._throttles, applied, lambda: _Throttles(windows.count, windows.ms))
             throttles.record(throttle_ms, now_ms)
             heapq.heappush(self._still_muted(applied.shared_by[0], now_ms), now_ms + throttle_ms)
             if logger.isEnabledFor(logging.DEBUG):
@@ -324,6 +334,8 @@ class EnforcedQuotas:
     def _applied(self, user: str, client_id: str) -> dict[Key, Applied]:
         known = self._clients.get((user, client_id))
         if known is None:
+            if len(client_id) > CLIENT_ID_LENGTH_MAX:
+                return self._applied(user, client_id[:CLIENT_ID_LENGTH_MAX])
             if len(self._clients) >= CLIENTS_MAX:
                 self._clients.clear()
             known = self._clients[user, client_id] = self._resolve(user, client_id)
@@ -355,20 +367,27 @@ class EnforcedQuotas:
                 logger.exception("the quota callback fails, so %s of user %s is not limited", key.value, user)
         return found
 
-    def _shared(self, known: dict[tuple[Key, str, str], S], applied: Applied, new: Callable[[], S]) -> S:
+    def _shared(self, known: dict[_SharedBy, S], applied: Applied, new: Callable[[], S]) -> S:
         found = known.get(applied.shared_by)
         if found is None:
+            if len(known) >= CLIENTS_MAX:
+                by_age = sorted(known, key=lambda shared_by: known[shared_by].used_ms)
+                self._drop(known, by_age[: len(by_age) // 2])
             found = known[applied.shared_by] = new()
         return found
 
     def purge(self) -> None:
-        """Drop rates and buckets that were not used for long. Call it periodically."""
+        """Drop what was not used for long. Call it periodically."""
         now_ms = self._monotonic_ms()
-        for known in (self._rates, self._buckets):
-            for shared_by in [one for one, used in known.items() if now_ms - used.used_ms > IDLE_MS_MAX]:
-                del known[shared_by]
-                self._throttles.pop(shared_by, None)
-                self._clients.clear()  # they know rates
+        for known in (self._rates, self._buckets, self._throttles):
+            self._drop(known, [one for one, used in known.items() if now_ms - used.used_ms > IDLE_MS_MAX])
+
+    def _drop(self, known: _Shares, idle: Sequence[_SharedBy]) -> None:
+        """Forget what the clients that share these quotas have used. Those that come back begin anew."""
+        for shared_by in idle:
+            del known[shared_by]
+        if idle:
+            self._clients.clear()  # they know rates
 
     def _changed(self) -> None:
         self._clients.clear()

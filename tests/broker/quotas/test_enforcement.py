@@ -1,11 +1,13 @@
 """Which quota applies to a client, who shares it, and when a change is in force."""
 
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
+from broker.loop.rates import SampledRate
 from broker.quotas.client_quotas import ClientQuotas, QuotaChange
-from broker.quotas.enforcement import IDLE_MS_MAX, EnforcedQuotas, Key, QuotaWindows
+from broker.quotas.enforcement import CLIENT_ID_LENGTH_MAX, IDLE_MS_MAX, EnforcedQuotas, Key, QuotaWindows
 from controller.coordination.memory_store import MemoryStore
 from controller.tree import paths
 from controller.tree.paths import ConfigEntity
@@ -143,6 +145,35 @@ async def test_rates_that_are_not_used_for_an_hour_are_forgotten(store: MemorySt
     quotas.clock.advance(1001)
     quotas.enforced.purge()
     assert not quotas.enforced.usage(Key.PRODUCE)
+
+
+async def test_rates_are_bounded_and_those_used_last_are_kept(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live: WeakSet[SampledRate] = WeakSet()
+
+    class Watched(SampledRate):
+        def __init__(self, window_count: int, window_ms: int) -> None:
+            super().__init__(window_count, window_ms)
+            live.add(self)
+
+    monkeypatch.setattr("broker.quotas.enforcement.SampledRate", Watched)
+    monkeypatch.setattr("broker.quotas.enforcement.CLIENTS_MAX", 10)
+    quotas = Quotas(store, defaults={Key.FETCH: 50.0})
+    for number in range(100):
+        assert quotas.enforced.record("u", f"once-{number}", Key.FETCH, 1000) > 0
+        assert (quotas.enforced.record("u", "regular", Key.FETCH, 100) > 0) is (number > 4), number
+        quotas.clock.advance(1000)
+    assert len(live) <= 1 + 3 * 10, "rates, the two of each throttle, and the time of requests without a quota"
+
+
+async def test_long_client_ids_that_begin_alike_share_a_quota(store: MemoryStore) -> None:
+    quotas = Quotas(store, defaults={Key.FETCH: 50.0})
+    same = "c" * CLIENT_ID_LENGTH_MAX
+    assert quotas.enforced.record("u", same + "a", Key.FETCH, 500) == 0
+    assert quotas.enforced.record("u", same + "b", Key.FETCH, 500) > 0
+    assert quotas.enforced.record("u", same[1:] + "b", Key.FETCH, 500) == 0
+    assert max(len(used.client_id) for used in quotas.enforced.usage(Key.FETCH)) == CLIENT_ID_LENGTH_MAX
 
 
 async def test_static_defaults_of_old_properties_come_last(store: MemoryStore) -> None:
