@@ -5,9 +5,10 @@ Owns what these pages contain. The figures are of the broker that is asked. Must
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypedDict
 
+from base.pause import Pause
 from broker.console.console import Console
 from broker.console.problem import not_found
 from broker.console.rates import INTERVAL_MS, SAMPLES_PER_OUTLINE, Series
@@ -124,7 +125,7 @@ async def requests(console: Console) -> Requests:
     return Requests(
         broker=services.broker_id,
         requests=sorted(rows, key=lambda row: -row["count"]),
-        purgatories=_purgatories(console),
+        purgatories=await _purgatories(console),
         is_controller=services.controller.is_active,
         controller_events=[
             ControllerEvent(kind=each.kind, time_ms=each.processed_ms, duration_ms=each.duration_ms, error=each.error)
@@ -137,11 +138,12 @@ async def requests(console: Console) -> Requests:
     )
 
 
-def _purgatories(console: Console) -> list[Purgatory]:
+async def _purgatories(console: Console) -> list[Purgatory]:
     """Return what the metrics of DelayedOperationPurgatory count. Groups have timers instead of watched keys."""
     services = console.services
-    groups = services.groups.inspection
-    members, rebalances = groups.member_count(), groups.count_by_state()[GroupState.PREPARING_REBALANCE]
+    groups, pause = services.groups.inspection, services.sliced_work.pause
+    members = await _counted(groups.count_members(), pause)
+    rebalances = await _counted(groups.count_in_state(GroupState.PREPARING_REBALANCE), pause)
     return [
         *(
             Purgatory(name=each.name, waiting=each.delayed_count, watched=each.watched_count)
@@ -150,6 +152,13 @@ def _purgatories(console: Console) -> list[Purgatory]:
         Purgatory(name="Heartbeat", waiting=members, watched=members),
         Purgatory(name="Rebalance", waiting=rebalances, watched=rebalances),
     ]
+
+
+async def _counted(count: Iterator[int | None], pause: Pause) -> int:
+    """Return what `count` yields after its slices."""
+    while (value := next(count)) is None:
+        await pause()
+    return value
 
 
 def _errors(errors: Mapping[int, int]) -> dict[str, int]:

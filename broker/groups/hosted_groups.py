@@ -87,6 +87,9 @@ class HostedGroups:
         """Iterate over the groups that exist now; groups may come and go during the iteration."""
         return iter(list(self._groups.values()))
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def is_hosted(self, group: CoordinatedGroup) -> bool:
         """Return whether this very group still exists here, and not another one with its id."""
         return self._groups.get(group.machine.group_id) is group

@@ -112,6 +112,11 @@ def alone(read: Callable[[], Value]) -> Callable[[], Iterable[Sample]]:
     return lambda: [((), read())]
 
 
+def counted(count: Callable[[], Iterable[int | None]]) -> Callable[[], Samples]:
+    """The view of a metric that is counted in slices: `count()` yields None after each, and at last the value."""
+    return lambda: (None if value is None else ((), value) for value in count())
+
+
 def gauges(
     bean: str,
     table: Iterable[tuple[str, str, T]],

@@ -11,7 +11,7 @@ from functools import partial
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.machine.states import GroupState
-from broker.metrics.metric import Kind, Metric, Value, alone, gauges
+from broker.metrics.metric import Kind, Metric, Value, alone, counted, gauges
 from broker.transactions.coordinator import TransactionCoordinator
 
 GROUPS = "kafka.server:type=group-coordinator-metrics"
@@ -19,17 +19,21 @@ TRANSACTIONS = "kafka.server:type=transaction-coordinator-metrics"
 
 
 def group_metrics(groups: GroupCoordinator) -> Iterator[Metric]:
-    totals = (
-        ("NumGroups", "Consumer groups coordinated here.", lambda: sum(groups.inspection.count_by_state().values())),
-        ("NumOffsets", "Committed offsets kept here.", groups.inspection.offset_count),
-    )
-    states = (
-        (f"NumGroups{state.value}", f"Consumer groups in the state {state.value}.", partial(_in_state, groups, state))
-        for state in GroupState
+    inspection = groups.inspection
+    counts_of_groups: tuple[tuple[str, str, Callable[[], Iterator[int | None]]], ...] = (
+        ("NumOffsets", "Committed offsets kept here.", inspection.count_offsets),
+        *(
+            (
+                f"NumGroups{state.value}",
+                f"Consumer groups in the state {state.value}.",
+                partial(inspection.count_in_state, state),
+            )
+            for state in GroupState
+        ),
     )
     manager = "kafka.coordinator.group:type=GroupMetadataManager"
-    yield from gauges(manager, totals, alone)
-    yield from gauges(manager, states, alone)
+    yield from gauges(manager, (("NumGroups", "Consumer groups coordinated here.", inspection.group_count),), alone)
+    yield from gauges(manager, counts_of_groups, counted)
     counts: tuple[tuple[str, str, Callable[[], int]], ...] = (
         ("offset-commit-count", "Offsets committed since the start.", lambda: groups.offsets.commit_count),
         ("offset-expiration-count", "Offsets expired since the start.", lambda: groups.removal.expiration_count),
@@ -73,7 +77,3 @@ def _load_metrics(bean: str, times_ms: Collection[int]) -> Iterator[Metric]:
     for name, measure, fact in facts:
         text = f"The {measure} of the last loads of a partition, in milliseconds; NaN before the first."
         yield Metric(Kind.GAUGE, bean, text, alone(fact), attribute=f"partition-load-time-{name}")
-
-
-def _in_state(groups: GroupCoordinator, state: GroupState) -> int:
-    return groups.inspection.count_by_state()[state]

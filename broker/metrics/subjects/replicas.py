@@ -12,7 +12,7 @@ from typing import cast
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.machine.states import GroupState
 from broker.loop.purgatory import Purgatory
-from broker.metrics.metric import Kind, Metric, Sample, alone, gauges
+from broker.metrics.metric import Kind, Metric, Sample, Samples, alone, gauges
 from broker.replica.delayed_fetch import FetcherType
 from broker.replica.directory_moves import DirectoryMoves
 from broker.replica.fetch_sessions import FetchSessionCache
@@ -218,13 +218,16 @@ def waiting_metrics(
 ) -> Iterator[Metric]:
     """`topics` has the requests that wait for new topics."""
 
-    def of_purgatories(fact: Callable[[Purgatory], int]) -> Callable[[], Iterator[Sample]]:
-        def read() -> Iterator[Sample]:
+    def of_purgatories(fact: Callable[[Purgatory], int]) -> Callable[[], Samples]:
+        def read() -> Iterator[Sample | None]:
             for purgatory in (*replicas.purgatories, topics):
                 yield (purgatory.name,), fact(purgatory)
             # Groups have timers of their own: one for each member, and one for each rebalance that is not complete.
-            yield ("Heartbeat",), groups.inspection.member_count()
-            yield ("Rebalance",), groups.inspection.count_by_state()[GroupState.PREPARING_REBALANCE]
+            for name, count in (
+                ("Heartbeat", groups.inspection.count_members()),
+                ("Rebalance", groups.inspection.count_in_state(GroupState.PREPARING_REBALANCE)),
+            ):
+                yield from (None if value is None else ((name,), value) for value in count)
             for name in NEVER_WAITING:
                 yield (name,), 0
 

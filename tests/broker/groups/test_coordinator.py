@@ -22,6 +22,7 @@ from broker.groups.settings import CoordinatorSettings
 from broker.loop.driver import start
 from broker.loop.promise import Promise
 from broker.loop.slices import GRACE_MS, SLICE_MS
+from broker.metrics.subjects.coordinators import group_metrics
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import batches
@@ -291,7 +292,7 @@ async def test_one_commit_is_one_batch(here: Surroundings) -> None:
     assert commit(here, {("t", index): at(index) for index in range(100)}) == CommitResult(ErrorCode.NONE)
     assert len(here.log.batch_sequences()) == 1
     assert len(here.log.records()) == 100
-    assert here.coordinator.inspection.offset_count() == 100
+    assert list(here.coordinator.inspection.count_offsets()) == [100]
 
 
 @pytest.mark.parametrize(
@@ -928,10 +929,22 @@ async def test_a_topic_that_cannot_be_created_is_coordinator_not_available() -> 
 async def test_groups_and_offsets_are_counted_by_state(here: Surroundings) -> None:
     await stable(here, "a")
     start(here.coordinator.offsets.commit("other", Committer(), {T0: at(1), T1: at(2)}))
-    counts = here.coordinator.inspection.count_by_state()
-    assert (counts[GroupState.STABLE], counts[GroupState.EMPTY], counts[GroupState.DEAD]) == (1, 1, 0)
-    assert here.coordinator.inspection.offset_count() == 2
+    inspection = here.coordinator.inspection
+    for state, count in ((GroupState.STABLE, 1), (GroupState.EMPTY, 1), (GroupState.DEAD, 0)):
+        assert list(inspection.count_in_state(state)) == [count]
+    assert list(inspection.count_offsets()) == [2]
+    assert list(inspection.count_members()) == [1]
+    assert inspection.group_count() == 2
     assert here.coordinator.offsets.commit_count == 2
+
+
+async def test_groups_are_counted_in_slices(here: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.groups.inspection.SLICE_SIZE", 3)
+    for number in range(7):
+        start(here.coordinator.offsets.commit(f"g{number}", Committer(), {T0: at(1)}))
+    for metric in group_metrics(here.coordinator):
+        if "GroupMetadataManager" in metric.bean and metric.bean.partition("name=")[2] != "NumGroups":
+            assert [sample is None for sample in metric.read()] == [True, True, False], metric.bean
 
 
 def test_settings_come_from_the_configuration() -> None:
