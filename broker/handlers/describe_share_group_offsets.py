@@ -48,12 +48,10 @@ async def handle(
     services: Needs, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
     """Describe each group once, and each partition of it once, however often they are named."""
-    groups = {wanted.group_id: wanted for wanted in request.groups}
+    pause = services.sliced_work.pause
+    groups = {wanted.group_id: wanted async for wanted in through(request.groups, pause)}
     return DescribeShareGroupOffsetsResponse(
-        groups=[
-            await _described(services, context, wanted)
-            async for wanted in through(groups.values(), services.sliced_work.pause)
-        ]
+        groups=[await _described(services, context, wanted) async for wanted in through(groups.values(), pause)]
     )
 
 
@@ -78,7 +76,9 @@ async def _topics(services: Needs, context: RequestContext, wanted: RequestedGro
     known = shares.known_partitions(group_id)
     asked = known
     if wanted.topics is not None:
-        asked = {topic.topic_name: list(dict.fromkeys(topic.partitions)) for topic in wanted.topics}
+        asked = {
+            topic.topic_name: list(dict.fromkeys(topic.partitions)) async for topic in through(wanted.topics, pause)
+        }
     topics = []
     async for name, numbers in through(asked.items(), pause):
         may_see = services.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
