@@ -27,7 +27,12 @@ TRANSACTIONAL: Final = {
     "enable.idempotence": "true",
     "max.in.flight.requests.per.connection": "5",
 }
-CONSUMER_DEFAULTS: Final = {"auto.offset.reset": "earliest"}
+OFFSET_RESET: Final = "auto.offset.reset"
+CONSUMER_DEFAULTS: Final = {OFFSET_RESET: "earliest"}
+_EARLIEST: Final = ("earliest", "smallest", "beginning")
+_LATEST: Final = ("latest", "largest", "end")
+_REPORT: Final = "error"
+"""The library reports a position that a log does not have, and the task begins again itself."""
 # The partitioner selects the same partition for a key as Java's producer; the queue has the size of its buffer.
 PRODUCER_QUEUE: Final = {"partitioner": "murmur2_random", "queue.buffering.max.messages": 20_000}
 CONSUMER_QUEUE: Final = {"fetch.queue.backoff.ms": 10, "queued.max.messages.kbytes": 1_024}
@@ -63,7 +68,22 @@ class Clients:
             **self.overrides(config, CONSUMER_OVERRIDE),
             "enable.auto.commit": "false",
         }
+        if self.reset_offset(config) is not None:
+            settings[OFFSET_RESET] = _REPORT
         return library.Consumer({**for_library(settings, is_consumer=True), **CONSUMER_QUEUE})
+
+    def reset_offset(self, config: Mapping[str, str]) -> int | None:
+        """Return where a sink begins if a log does not have its position, as a logical offset of the library.
+
+        None if the task is to fail then. Raises ConfigError.
+        """
+        own = self.overrides(config, CONSUMER_OVERRIDE)
+        reset = {**CONSUMER_DEFAULTS, **self._settings.client("consumer"), **own}[OFFSET_RESET].lower()
+        offsets: dict[str, int] = {
+            **dict.fromkeys(_EARLIEST, library.OFFSET_BEGINNING),
+            **dict.fromkeys(_LATEST, library.OFFSET_END),
+        }
+        return offsets.get(reset)
 
     def _session(self) -> dict[str, str]:
         """Return how long the partitions of a dead worker wait: as long as its tasks do."""

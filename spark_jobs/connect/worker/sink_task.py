@@ -1,7 +1,8 @@
 """Runs the task of a sink: a consumer of the connector's group, whose records are put into the target.
 
 Owns the order that loses nothing: offsets are committed after the task has confirmed them (`pre_commit`), and before
-partitions are given away. Must not know targets.
+partitions are given away. The library reports a position that a log does not have, and never moves it by itself: so a
+record before the position is one of an earlier assignment, and not the beginning of another log. Must not know targets.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -40,13 +41,15 @@ MESSAGE_BYTES: Final = 1_000
 
 # The group has moved on: the member that has the partitions now commits itself.
 _REBALANCED: Final = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_STATE"})
+_OFFSET_LOST: Final = "_AUTO_OFFSET_RESET"
+"""The log of a partition does not have the position of the consumer."""
 _FINAL: Final = frozenset(
     {
         "TOPIC_AUTHORIZATION_FAILED",
         "GROUP_AUTHORIZATION_FAILED",
         "UNSUPPORTED_VERSION",
         "INVALID_GROUP_ID",
-        "_AUTO_OFFSET_RESET",
+        _OFFSET_LOST,
     }
 )
 """Errors of the consumer that do not end by themselves: a user has to act."""
@@ -180,15 +183,18 @@ class RunningSinkTask(RunningTask):
         config: Mapping[str, str],
         new_chain: Callable[[threading.Event], SinkChain],
         new_consumer: Callable[[], library.Consumer],
+        reset_offset: int | None,
         topics: Sequence[str],
         flush_interval_s: float,
     ) -> None:
-        """`topics` are names, or one regular expression that begins with `^`."""
+        """`topics` are names, or one regular expression that begins with `^`. `reset_offset` is where a partition
+        begins whose log does not have its position; None if the task fails then."""
         super().__init__(task_id, listener, target)
         self._task = task
         self._config = config
         self._chain = new_chain(self.stopping)
         self._new_consumer = new_consumer
+        self._reset_offset = reset_offset
         self._consumer: library.Consumer | None = None
         self._subscription = list(topics)
         self._flush_interval_s = flush_interval_s
@@ -203,6 +209,8 @@ class RunningSinkTask(RunningTask):
         earlier assignment."""
         self._unproven: set[TopicPartition] = set()
         """Partitions of which no record has arrived since: one behind a gap may be such a record too."""
+        self._lost_positions: set[TopicPartition] = set()
+        """Partitions that the consumer does not read until they have a new position."""
         self._committed_s = time.monotonic()
         self._topics: set[str] = set()
         self._kept: list[library.Message] = []
@@ -272,10 +280,10 @@ class RunningSinkTask(RunningTask):
         positions: dict[TopicPartition, int] = {}
         assigned, to_seek = self._context.assigned, self._context.to_seek
         for message in messages:
-            if (error := message.error()) is not None:
-                self._reported(error)
-                continue
             partition = message.topic() or "", message.partition() or 0
+            if (error := message.error()) is not None:
+                self._reported(error, partition)
+                continue
             if partition not in assigned or partition in to_seek:
                 continue
             if partition[0] not in self._topics:
@@ -302,9 +310,12 @@ class RunningSinkTask(RunningTask):
         self._context.to_seek[partition] = self._next[partition]
         return True
 
-    def _reported(self, error: library.KafkaError) -> None:
+    def _reported(self, error: library.KafkaError, partition: TopicPartition) -> None:
         """Log an error of the consumer. Raises ConnectError for one that does not end by itself."""
-        if error.fatal() or error.name() in _FINAL:
+        if error.name() == _OFFSET_LOST and self._reset_offset is not None:
+            if partition in self._context.assigned:
+                self._lost_positions.add(partition)
+        elif error.fatal() or error.name() in _FINAL:
             raise ConnectError(f"the consumer cannot go on: {error.str()}")
         logger.warning("task %s: the consumer reports: %s", self.id, error.str())
 
@@ -391,6 +402,8 @@ class RunningSinkTask(RunningTask):
     def _apply_wishes(self) -> None:
         context = self._context
         assert self._consumer is not None
+        if self._lost_positions and (starts := self._reset_positions(self._consumer, self._lost_positions)):
+            self._begin_anew(self._consumer, starts)
         if self._kept and context.to_seek:
             self._kept = [
                 each for each in self._kept if (each.topic() or "", each.partition() or 0) not in context.to_seek
@@ -425,6 +438,31 @@ class RunningSinkTask(RunningTask):
         self._delivered[partition] = self._confirmed[partition] = self._next[partition] = offset
         return True
 
+    def _begin_anew(self, consumer: library.Consumer, starts: Offsets) -> None:
+        """Continue partitions whose position was lost."""
+        for partition, offset in starts.items():
+            logger.warning(
+                "task %s: the log of %s-%d does not have offset %s: continues at %d",
+                self.id, *partition, self._next.get(partition), offset,
+            )  # fmt: skip
+        self._lost_positions.difference_update(starts)
+        self._delivered.update(starts)
+        self._confirmed.update(starts)
+        self._next.update(starts)
+        self._unproven.update(starts)
+        self._assign(consumer)  # a partition without a position cannot be sought
+
+    def _assign(self, consumer: library.Consumer) -> None:
+        """Read all partitions from their positions on."""
+        assigned = self._context.assigned
+        consumer.assign(
+            [library.TopicPartition(*each, self._next.get(each, library.OFFSET_STORED)) for each in assigned]
+        )
+        self._pause_wanted()
+        held = assigned if self.is_paused or self._is_holding else self._context.paused
+        if held:
+            consumer.pause([library.TopicPartition(*each) for each in held])
+
     def _pause_all(self, paused: bool) -> None:
         """Pause all partitions, or let those go on that the task has not paused itself."""
         assert self._consumer is not None
@@ -437,7 +475,7 @@ class RunningSinkTask(RunningTask):
         found = [(each.topic, each.partition) for each in partitions]
         self._context.assigned.update(found)
         with self._kept_failure():
-            starts = self._committed(consumer, partitions)
+            starts = self._starts(consumer, partitions)
             self._task.open(found)
             # A seek right after the assignment replaces the committed offset.
             chosen = {each: self._context.to_seek.pop(each) for each in found if each in self._context.to_seek}
@@ -446,19 +484,35 @@ class RunningSinkTask(RunningTask):
             starts |= chosen
             self._next.update(starts)
             self._unproven.update(starts)
-            consumer.assign([library.TopicPartition(*each, starts.get(each, library.OFFSET_STORED)) for each in found])
-            self._pause_wanted()
-            if self.is_paused or self._is_holding:
-                self._pause_all(True)
+            self._assign(consumer)
 
-    def _committed(
+    def _starts(
         self, consumer: library.Consumer, partitions: Sequence[library.TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Return the committed offsets; without an answer in time the library asks for them itself, later."""
+        """Return the committed offsets, or where partitions without one begin; without a response in time the library
+        requests them itself, later."""
         try:
             found = consumer.committed(list(partitions), COMMITTED_S)
         except library.KafkaException as error:
             logger.warning("task %s: the committed offsets are not known: %s", self.id, error.args[0].str())
+            return {}
+        committed = {(each.topic, each.partition): each.offset for each in found if not each.error}
+        new = [partition for partition, offset in committed.items() if offset < 0]
+        known = {partition: offset for partition, offset in committed.items() if offset >= 0}
+        return {**known, **self._reset_positions(consumer, new)}
+
+    def _reset_positions(
+        self, consumer: library.Consumer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return where partitions begin without a position, of those for which the brokers respond in time."""
+        if not partitions or self._reset_offset is None:
+            return {}
+        # -2 and -1 are the beginning and the end of a log, also among the timestamps of ListOffsets.
+        wanted = [library.TopicPartition(*each, self._reset_offset) for each in partitions]
+        try:
+            found = consumer.offsets_for_times(wanted, COMMITTED_S)
+        except library.KafkaException as error:
+            logger.warning("task %s: the bounds of its logs are not known: %s", self.id, error.args[0].str())
             return {}
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0 and not each.error}
 
@@ -481,6 +535,7 @@ class RunningSinkTask(RunningTask):
         for each in found:
             self._context.assigned.discard(each)
             self._unproven.discard(each)
+            self._lost_positions.discard(each)
             self._context.paused.discard(each)
             self._delivered.pop(each, None)
             self._confirmed.pop(each, None)

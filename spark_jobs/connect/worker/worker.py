@@ -409,6 +409,7 @@ class Worker:
             config=config,
             new_chain=new_chain,
             new_consumer=lambda: self._clients.consumer(task_id, connector_config),
+            reset_offset=self._clients.reset_offset(connector_config),
             topics=_subscription(parsed),
             flush_interval_s=self._settings["offset.flush.interval.ms"] / 1000,
         )

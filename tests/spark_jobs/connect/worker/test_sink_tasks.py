@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from spark_jobs.connect.base.errors import ConnectError, RetriableError
 from spark_jobs.connect.base.states import State, TargetState
@@ -144,6 +146,21 @@ def test_a_stop_during_the_repetition_of_a_record_commits_what_is_before_it(lazy
     assert put_values(script) == ["a"]
     assert lazy.committed(task.connector, topic) == 1
     assert lazy.state(task) is State.UNASSIGNED
+
+
+def test_a_log_that_ends_before_the_committed_offset_is_read_from_where_its_group_begins(run: Run, topic: str) -> None:
+    """As after an unclean election: the records that replace the lost ones are delivered too."""
+    send(run.bootstrap, topic, ["a", "b", "c"])
+    name = unique("short-log")
+    committed = ConsumerGroupTopicPartitions(f"connect-{name}", [TopicPartition(topic, 0, 5)])
+    admin = AdminClient({"bootstrap.servers": run.bootstrap})
+    admin.alter_consumer_group_offsets([committed])[committed.group_id].result()
+    script = scripted.Script()
+    task = start(run, script, topic, name=name)
+    wait_until(lambda: put_values(script) == ["a", "b", "c"])
+    send(run.bootstrap, topic, ["d", "e", "f", "g"])
+    wait_until(lambda: put_values(script) == ["a", "b", "c", "d", "e", "f", "g"])
+    wait_until(lambda: run.committed(task.connector, topic) == 7)
 
 
 def test_a_stop_commits_what_was_delivered(lazy: Run, topic: str) -> None:

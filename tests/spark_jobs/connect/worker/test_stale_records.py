@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from spark_jobs.connect.base.api import SinkTask
 from spark_jobs.connect.base.connector_settings import SINK_SETTINGS
@@ -140,6 +140,7 @@ def test_each_record_behind_the_committed_offset_is_delivered_once(
         config={},
         new_chain=chain,
         new_consumer=lambda: consumer,
+        reset_offset=OFFSET_BEGINNING,
         topics=[TOPIC],
         flush_interval_s=60,
     )
