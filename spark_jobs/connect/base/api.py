@@ -21,7 +21,7 @@ Owns what a connector may do and must do. Must not know how it is run.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from base.topic_partition import TopicPartition
@@ -180,6 +180,10 @@ class SinkTaskContext(Protocol):
 
     def seek(self, offsets: Offsets) -> None:
         """Continue at these offsets from the next `put` on."""
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Return the ids of topics, of those that the brokers name: a topic that was deleted and created again has
+        another one."""
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver no records of these partitions until `resume`."""

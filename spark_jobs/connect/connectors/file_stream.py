@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -39,7 +40,7 @@ from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.base.records import SinkRecord, SourceRecord
 from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.connectors.line_readers import FileTail, LineReader, StandardInput
-from spark_jobs.connect.connectors.sink_file import Flushed, SinkFile, load_flushed, store_flushed
+from spark_jobs.connect.connectors.sink_file import SinkFile, load_flushed, store_flushed
 from spark_jobs.connect.converters.java_text import to_string
 
 _LOG = logging.getLogger(__name__)
@@ -196,7 +197,8 @@ class FileStreamSinkTask(SinkTask):
             self._file = SinkFile(Path(settings["file"]), exactly_once=settings["exactly.once"])
 
     def open(self, partitions: Sequence[TopicPartition]) -> None:
-        if self._file is not None:
+        if self._file is not None and self._file.is_exactly_once:
+            self._file.identify(self.context.topic_ids({topic for topic, _ in partitions}))
             offsets = self._file.offsets
             if known := {each: offsets[each] for each in partitions if each in offsets}:
                 self.context.seek(known)
@@ -257,5 +259,5 @@ class FileStreamSinkConnector(SinkConnector):
         if settings.get("file") and (flushed := load_flushed(path)) is not None:
             merged = {**flushed.offsets, **offsets}
             known = {partition: offset for partition, offset in merged.items() if offset is not None}
-            store_flushed(path, Flushed(flushed.length, known))
+            store_flushed(path, replace(flushed, offsets=known))
         return True

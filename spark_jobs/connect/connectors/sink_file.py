@@ -1,10 +1,11 @@
 """The file that a sink task appends to, and beside it `FILE.offsets`: how long the file was, and which records it had.
 
-    {"length": 120, "offsets": {"clicks": {"0": 17}}}
+    {"length": 120, "offsets": {"clicks": {"0": 17}}, "topic-ids": {"clicks": "8jTn3b1mQ0ao8QSVxA8bvw"}}
 
 The state is stored at each flush, after the content is on the drive. Whoever opens the file again cuts what was
 appended later, and continues at the stored offsets: an end at any moment leaves each record in the file once. For this
-one task alone may append to a file, so it is locked.
+one task alone may append to a file, so it is locked. Offsets of a topic that was deleted and created again, which has
+another id, are dropped: the file then continues at the offsets of the group.
 
 Owns both files. Must not know records or topics beyond their offsets.
 """
@@ -16,8 +17,8 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from base.replaced_file import replace_file
@@ -26,6 +27,7 @@ from base.topic_partition import TopicPartition
 from spark_jobs.connect.base.errors import ConnectError, RetriableError
 
 _LOG = logging.getLogger(__name__)
+_TOPIC_IDS = "topic-ids"
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -35,6 +37,8 @@ class Flushed:
 
     length: int
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Of the topics with offsets, where the brokers have named them."""
 
 
 def offsets_path(path: Path) -> Path:
@@ -51,7 +55,8 @@ def load_flushed(path: Path) -> Flushed | None:
             for topic, by_partition in stored["offsets"].items()
             for partition, offset in by_partition.items()
         }
-        return Flushed(int(stored["length"]), offsets)
+        topic_ids = {str(topic): str(each) for topic, each in stored.get(_TOPIC_IDS, {}).items()}
+        return Flushed(int(stored["length"]), offsets, topic_ids)
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -64,7 +69,9 @@ def store_flushed(path: Path, flushed: Flushed) -> None:
     by_topic: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in flushed.offsets.items():
         by_topic.setdefault(topic, {})[str(partition)] = offset
-    replace_file(offsets_path(path), json.dumps({"length": flushed.length, "offsets": by_topic}))
+    topic_ids = {topic: each for topic, each in flushed.topic_ids.items() if topic in by_topic}
+    content = {"length": flushed.length, "offsets": by_topic, _TOPIC_IDS: topic_ids}
+    replace_file(offsets_path(path), json.dumps(content))
 
 
 class SinkFile:
@@ -75,6 +82,7 @@ class SinkFile:
         self._path = path
         self._flushed: Flushed | None = None
         self._offsets: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, str] = {}
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -84,6 +92,7 @@ class SinkFile:
                 self._lock()
                 self._flushed = self._recover()
                 self._offsets.update(self._flushed.offsets)
+                self._topic_ids.update(self._flushed.topic_ids)
             else:
                 offsets_path(path).unlink(missing_ok=True)  # else it would cut the file when the setting changes back
         except BaseException:
@@ -91,9 +100,29 @@ class SinkFile:
             raise
 
     @property
+    def is_exactly_once(self) -> bool:
+        return self._flushed is not None
+
+    @property
     def offsets(self) -> Mapping[TopicPartition, int]:
         """The offset of the next record of each partition that the file has; empty unless exactly once."""
         return self._offsets if self._flushed else {}
+
+    def identify(self, topic_ids: Mapping[str, str]) -> None:
+        """Set the ids that topics have now, and drop the offsets of those that had another one.
+
+        Only if exactly once. Raises OSError.
+        """
+        assert self._flushed is not None
+        other = {topic for topic, each in topic_ids.items() if self._topic_ids.get(topic, each) != each}
+        self._topic_ids.update(topic_ids)
+        if not other:
+            return  # new ids are stored at the next flush
+        _LOG.warning("%s has offsets of topics that were deleted: %s; dropped", self._path, ", ".join(sorted(other)))
+        self._offsets = _without(self._offsets, other)
+        flushed = Flushed(self._flushed.length, _without(self._flushed.offsets, other), dict(self._topic_ids))
+        store_flushed(self._path, flushed)
+        self._flushed = flushed
 
     def append(self, content: bytes, offsets: Mapping[TopicPartition, int]) -> None:
         """Append the records before these offsets, all or none.
@@ -119,7 +148,7 @@ class SinkFile:
         if self._flushed is None:
             return  # nothing is held back
         self._offsets.update(offsets)
-        flushed = Flushed(self._length(), dict(self._offsets))
+        flushed = Flushed(self._length(), dict(self._offsets), dict(self._topic_ids))
         if flushed != self._flushed:
             self._sync()
             store_flushed(self._path, flushed)
@@ -161,4 +190,8 @@ class SinkFile:
             os.ftruncate(self._descriptor, flushed.length)
         elif length < flushed.length:
             _LOG.warning("%s has %d bytes, fewer than the %d flushed", self._path, length, flushed.length)
-        return Flushed(min(length, flushed.length), flushed.offsets)
+        return replace(flushed, length=min(length, flushed.length))
+
+
+def _without(offsets: Mapping[TopicPartition, int], topics: Collection[str]) -> dict[TopicPartition, int]:
+    return {partition: offset for partition, offset in offsets.items() if partition[0] not in topics}

@@ -54,6 +54,8 @@ _FINAL: Final = frozenset(
 )
 """Errors of the consumer that do not end by themselves: a user has to act."""
 
+TopicIds = Callable[[Collection[str]], Mapping[str, str]]
+
 
 class SinkChain:
     """Converts and transforms the records of one task."""
@@ -122,7 +124,7 @@ class SinkChain:
 class _Context:
     """What a task sees of its worker. Its wishes take effect between two calls of the task."""
 
-    def __init__(self, config: Mapping[str, str], failures: Failures) -> None:
+    def __init__(self, config: Mapping[str, str], failures: Failures, topic_ids: TopicIds) -> None:
         self.config = config
         self.assigned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
@@ -135,6 +137,7 @@ class _Context:
         """As they were read, since the last commit, if there is a topic for dead letters."""
         self.message_bytes = 0
         self._failures = failures
+        self._topic_ids = topic_ids
 
     def keep(self, partition: TopicPartition, offset: int, message: library.Message) -> None:
         """Keep a message until the next commit."""
@@ -150,6 +153,9 @@ class _Context:
 
     def seek(self, offsets: Offsets) -> None:
         self.to_seek.update(offsets)
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return self._topic_ids(topics)
 
     def pause(self, *partitions: TopicPartition) -> None:
         self.to_pause.update(partitions)
@@ -184,6 +190,7 @@ class RunningSinkTask(RunningTask):
         new_chain: Callable[[threading.Event], SinkChain],
         new_consumer: Callable[[], library.Consumer],
         reset_offset: int | None,
+        topic_ids: TopicIds,
         topics: Sequence[str],
         flush_interval_s: float,
     ) -> None:
@@ -198,7 +205,7 @@ class RunningSinkTask(RunningTask):
         self._consumer: library.Consumer | None = None
         self._subscription = list(topics)
         self._flush_interval_s = flush_interval_s
-        self._context = _Context(config, self._chain.failures)
+        self._context = _Context(config, self._chain.failures, topic_ids)
         task.context = self._context
         self._delivered: dict[TopicPartition, int] = {}
         """Behind the last record of each partition that the task has."""

@@ -58,6 +58,7 @@ from spark_jobs.connect.worker.source_task import (
 )
 from spark_jobs.connect.worker.task import RunningTask
 from spark_jobs.connect.worker.topic_creation import TopicCreation, create_topic
+from spark_jobs.connect.worker.topic_ids import topic_ids
 
 logger = logging.getLogger("org.apache.kafka.connect.runtime.Worker")
 
@@ -410,6 +411,7 @@ class Worker:
             new_chain=new_chain,
             new_consumer=lambda: self._clients.consumer(task_id, connector_config),
             reset_offset=self._clients.reset_offset(connector_config),
+            topic_ids=lambda topics: topic_ids(self._clients.admin_settings(connector_config), topics),
             topics=_subscription(parsed),
             flush_interval_s=self._settings["offset.flush.interval.ms"] / 1000,
         )

@@ -1,12 +1,14 @@
 """What a worker does for tasks, as far as tests of connectors need it: it gives offsets and remembers requests."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from base.topic_partition import TopicPartition
 from spark_jobs.connect.base.api import Connector, Offsets, SinkTask, SourceTask, Transactions
 from spark_jobs.connect.base.records import SinkRecord, SourceRecord
+
+NO_IDS: Mapping[str, str] = {}
 
 
 class FakeConnectorContext:
@@ -57,16 +59,20 @@ class FakeSourceContext:
 class FakeSinkContext:
     """Remembers where a task continues. The connectors under test call nothing else."""
 
-    def __init__(self, config: Mapping[str, str]) -> None:
+    def __init__(self, config: Mapping[str, str], ids: Mapping[str, str]) -> None:
         self.config = config
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.sought: dict[TopicPartition, int] = {}
+        self.ids = ids
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self.partitions
 
     def seek(self, offsets: Offsets) -> None:
         self.sought.update(offsets)
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 
     def pause(self, *partitions: TopicPartition) -> None:
         raise NotImplementedError
@@ -92,10 +98,12 @@ def start_source(kind: type[SourceTask], config: Mapping[str, str], offsets: Fak
     return task
 
 
-def start_sink(kind: type[SinkTask], config: Mapping[str, str], *partitions: TopicPartition) -> SinkTask:
-    """Return a started task with these partitions."""
+def start_sink(
+    kind: type[SinkTask], config: Mapping[str, str], *partitions: TopicPartition, ids: Mapping[str, str] = NO_IDS
+) -> SinkTask:
+    """Return a started task with these partitions, of topics with these ids."""
     task = kind()
-    context = FakeSinkContext(config)
+    context = FakeSinkContext(config, ids)
     context.partitions = frozenset(partitions)
     task.context = context
     task.start(config)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from base.system_calls import SYSTEM_CALLS
+from base.topic_partition import TopicPartition
 from spark_jobs.connect.base.api import SinkTask
 from spark_jobs.connect.base.data import FLOAT64, INT32, STRING, Schema, Struct, Type, array_schema, struct_schema
 from spark_jobs.connect.base.errors import ConnectError, RetriableError
@@ -209,6 +210,25 @@ def test_offsets_that_a_user_sets_replace_those_beside_the_file(tmp_path: Path) 
     task = start_sink(FileStreamSinkTask, config, PARTITION, ("other", 1))
     task.stop()
     assert context(task).sought == {PARTITION: 2}
+
+
+def test_offsets_of_a_topic_that_was_deleted_are_dropped(tmp_path: Path) -> None:
+    config = {"file": str(tmp_path / "out.txt")}
+
+    def sought_and_stored(topic_id: str | None, *, end: int = 0) -> dict[TopicPartition, int]:
+        """Return where a task begins whose topic has that id, and which stores an end unless that is 0."""
+        task = start_sink(FileStreamSinkTask, config, PARTITION, ids={"topic": topic_id} if topic_id else {})
+        if end:
+            task.flush({PARTITION: end})
+        task.stop()
+        return context(task).sought
+
+    assert sought_and_stored(None, end=5) == {}
+    assert sought_and_stored("first", end=6) == {PARTITION: 5}  # an id that was not known is no other one
+    assert sought_and_stored("first") == sought_and_stored(None) == {PARTITION: 6}
+    assert sought_and_stored("second") == sought_and_stored(None) == {}
+    assert sought_and_stored("second", end=2) == {}
+    assert sought_and_stored("second") == {PARTITION: 2}
 
 
 def test_damaged_offsets_are_an_error_that_names_their_file(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_jobs.connect.base.errors import ConnectError, RetriableError
 from spark_jobs.connect.base.states import State, TargetState
+from spark_jobs.connect.worker.topic_ids import topic_ids
 from tests.spark_jobs.connect.worker.runs import (
     TOLERATED_AND_REPEATED,
     Run,
@@ -161,6 +162,17 @@ def test_a_log_that_ends_before_the_committed_offset_is_read_from_where_its_grou
     send(run.bootstrap, topic, ["d", "e", "f", "g"])
     wait_until(lambda: put_values(script) == ["a", "b", "c", "d", "e", "f", "g"])
     wait_until(lambda: run.committed(task.connector, topic) == 7)
+
+
+def test_a_topic_that_is_created_again_has_another_id(broker: BrokerProcess, topic: str) -> None:
+    client = {"bootstrap.servers": broker.bootstrap}
+    before = topic_ids(client, [topic, "missing"])
+    assert before.keys() == {topic}
+    admin = AdminClient(client)
+    admin.delete_topics([topic])[topic].result()
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    assert topic_ids(client, [topic]).keys() == {topic}
+    assert topic_ids(client, [topic]) != before
 
 
 def test_a_stop_commits_what_was_delivered(lazy: Run, topic: str) -> None:

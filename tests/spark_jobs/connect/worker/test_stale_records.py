@@ -141,6 +141,7 @@ def test_each_record_behind_the_committed_offset_is_delivered_once(
         new_chain=chain,
         new_consumer=lambda: consumer,
         reset_offset=OFFSET_BEGINNING,
+        topic_ids=lambda _topics: {},
         topics=[TOPIC],
         flush_interval_s=60,
     )
