@@ -6,8 +6,9 @@ the job continues there. Lines have no key: their order is kept by a topic with 
 it.
 
 The file may be a log that is rotated, and be missing for a time. A file that is shorter than before, or whose first
-1024 bytes differ, is read from its start. A running job first reads the replaced file to its end; one that was stopped
-knows the new file only.
+1024 bytes differ, is read from its start. A running job reads a replaced file until nothing was appended to it for five
+seconds, because its writer may not know of the rotation yet; with --once it does not wait. A job that was stopped knows
+the new file only.
 
 It is a program on the machine of the file and starts no Spark.
 
@@ -32,6 +33,7 @@ from base.replaced_file import replace_file
 from spark_jobs.skeleton.clients import producer_settings
 from spark_jobs.skeleton.delivery import RECORD_ID
 from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.followed_file import QUIET_S, FollowedFile
 from spark_jobs.skeleton.parameters import client_parser
 from spark_jobs.skeleton.programs import prepare_topics, run_program, stop_request
 from spark_jobs.skeleton.topics import TopicSpec
@@ -73,22 +75,17 @@ class Position:
 class Tail:
     """Reads the lines of a file that grows, from the stored place on; follows its name to other files."""
 
-    def __init__(self, file: Path, position: Position) -> None:
+    def __init__(self, file: Path, position: Position, quiet_s: float = QUIET_S) -> None:
+        """`quiet_s` is how long a replaced file has to be quiet before its successor is read."""
         self.file = file
         self._position = position
         self._place = position.load()
-        self._content: FileIO | None = None
+        self._content = FollowedFile(file, quiet_s)
         self._beginning = b""  # what the digest of the place is of
 
     def read(self) -> tuple[Place, bytes]:
         """Return complete lines, none if there are no new ones, and the place where they begin."""
-        if self._content is None and not self._open():
-            return self._place, b""
-        assert self._content is not None
-        if not (part := self._read_part(self._content)) and self._is_replaced(self._content):
-            self.close()
-            if self._open():
-                part = self._read_part(self._content)
+        part = self._content.read(self._read_part)
         return self._place, part
 
     def has_stored(self, part: bytes) -> None:
@@ -99,16 +96,7 @@ class Tail:
         self._position.store(self._place)
 
     def close(self) -> None:
-        if self._content is not None:
-            self._content.close()
-            self._content = None
-
-    def _open(self) -> bool:
-        try:
-            self._content = self.file.open("rb", buffering=0)  # a buffer would keep what is no longer in the file
-        except FileNotFoundError:
-            return False
-        return True
+        self._content.close()
 
     def _read_part(self, content: FileIO) -> bytes:
         content.seek(0)
@@ -124,13 +112,6 @@ class Tail:
         while b"\n" not in part and (more := content.read(_BATCH_BYTES)):
             part += more
         return part[: part.rfind(b"\n") + 1]
-
-    def _is_replaced(self, content: FileIO) -> bool:
-        """Whether the name is that of another file; while it is missing, the old one is kept."""
-        try:
-            return not os.path.samestat(self.file.stat(), os.fstat(content.fileno()))
-        except FileNotFoundError:
-            return False
 
 
 def lines(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -185,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prepare_topics(flags, [TopicSpec(flags.output, flags.partitions, flags.replication_factor)])
         settings = producer_settings(flags.bootstrap_servers, flags.kafka_option)
         producer = Producer({"enable.idempotence": True, **settings, "queue.buffering.max.messages": 10_000_000})
-        return producer, Tail(flags.file, Position(flags.checkpoint))
+        return producer, Tail(flags.file, Position(flags.checkpoint), 0 if flags.once else QUIET_S)
 
     def work(prepared: tuple[Producer, Tail]) -> None:
         producer, tail = prepared

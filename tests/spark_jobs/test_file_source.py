@@ -59,7 +59,7 @@ def test_a_running_job_reads_a_log_to_its_end_before_its_successor(topics: Topic
             file.rename(tmp_path / "in.txt.1")
             log.write("old 2\n")
 
-    with closing(Tail(file, Position(tmp_path / "position"))) as tail:
+    with closing(Tail(file, Position(tmp_path / "position"), quiet_s=0)) as tail:
         for step in (lambda: None, rotate, lambda: None, lambda: file.write_text("new 1\nnew 2\n"), lambda: None):
             step()
             sent.append(send_new_lines(tail, topic, producer))

@@ -42,6 +42,7 @@ from spark_jobs.connect.base.versions import KAFKA_VERSION
 from spark_jobs.connect.connectors.line_readers import FileTail, LineReader, StandardInput
 from spark_jobs.connect.connectors.sink_file import SinkFile, load_flushed, store_flushed
 from spark_jobs.connect.converters.java_text import to_string
+from spark_jobs.skeleton.followed_file import QUIET_S
 
 _LOG = logging.getLogger(__name__)
 _IDLE_S = 0.2
@@ -113,7 +114,7 @@ class FileStreamSourceTask(SourceTask):
         if self._file is None:
             self._reader = StandardInput(settings["line.max.bytes"])
         else:
-            self._reader = FileTail(Path(self._file), self._stored_position(), settings["line.max.bytes"])
+            self._reader = FileTail(Path(self._file), self._stored_position(), settings["line.max.bytes"], QUIET_S)
 
     def _stored_position(self) -> int:
         stored = self.context.offset_reader.offset(self._source_partition) or {}

@@ -4,10 +4,10 @@ A line ends with LF, CR or CR LF, as for Java's readers; one without its end wai
 last byte, because LF may follow. Bytes that are not UTF-8 become replacement characters.
 
 A file may be a log that is rotated, and be missing for a time. One that is shorter than before, or whose first 1024
-bytes differ, is read from its start, after the old one was read to its end. A reader that starts at a stored position
-compares the length only.
+bytes differ, is read from its start, after the old one was read until it was quiet (`followed_file`). A reader that
+starts at a stored position compares the length only.
 
-Owns positions within a file and the notice of rotation. Must not know records or where positions are stored.
+Owns positions within a file. Must not know records or where positions are stored.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from io import FileIO
 from pathlib import Path
 
 from spark_jobs.connect.base.errors import ConnectError
+from spark_jobs.skeleton.followed_file import FollowedFile
 
 _LOG = logging.getLogger(__name__)
 _CHUNK_BYTES = 1 << 20
@@ -60,35 +61,20 @@ class LineReader(ABC):
 class FileTail(LineReader):
     """The lines of a file, from a position on; follows its name to other files."""
 
-    def __init__(self, path: Path, position: int, line_bytes_max: int) -> None:
+    def __init__(self, path: Path, position: int, line_bytes_max: int, quiet_s: float) -> None:
+        """`quiet_s` is how long a replaced file has to be quiet before its successor is read."""
         super().__init__(position)
         self._path = path
         self._line_bytes_max = line_bytes_max
-        self._content: FileIO | None = None
+        self._content = FollowedFile(path, quiet_s)
         self._offset = position  # of the next part
         self._beginning: bytes | None = None  # the bytes before the offset, at most the first 1024; None: not known
 
     def close(self) -> None:
-        if self._content is not None:
-            self._content.close()
-            self._content = None
+        self._content.close()
 
     def _load(self) -> bytes:
-        if self._content is None and not self._open():
-            return b""
-        assert self._content is not None
-        if not (part := self._read_part(self._content)) and self._is_replaced(self._content):
-            self.close()
-            if self._open():
-                part = self._read_part(self._content)
-        return part
-
-    def _open(self) -> bool:
-        try:
-            self._content = self._path.open("rb", buffering=0)  # a buffer would keep what is no longer in the file
-        except FileNotFoundError:
-            return False
-        return True
+        return self._content.read(self._read_part)
 
     def _read_part(self, content: FileIO) -> bytes:
         content.seek(0)
@@ -110,13 +96,6 @@ class FileTail(LineReader):
         self._offset += end
         self._beginning = (beginning + part[:end])[:_BEGINNING_BYTES]
         return part[:end]
-
-    def _is_replaced(self, content: FileIO) -> bool:
-        """Whether the name is that of another file; while it is missing, the old one is kept."""
-        try:
-            return not os.path.samestat(self._path.stat(), os.fstat(content.fileno()))
-        except FileNotFoundError:
-            return False
 
 
 class StandardInput(LineReader):

@@ -21,6 +21,7 @@ from tests.spark_jobs.connect.contexts import FakeOffsets, poll_until, start_con
 @pytest.fixture(autouse=True)
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_stream, "_IDLE_S", 0)
+    monkeypatch.setattr(file_stream, "QUIET_S", 0)
 
 
 @contextmanager
