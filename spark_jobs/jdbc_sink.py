@@ -30,6 +30,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from spark_jobs.skeleton.database import (
     BATCHES,
     NO_FIELDS,
+    AppliedBatches,
     Database,
     add_database_flags,
     columns_of,
@@ -69,14 +70,14 @@ class JdbcSinkParameters(JobParameters):
 def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if the table does not exist or lacks a key."""
     database = Database(spark, parameters.jdbc_url, parameters.jdbc_option)
-    last_batch = database.last_batch(parameters.app_id)
-    refuse_old_batches(spark, parameters, last_batch, BATCHES)
+    batches = AppliedBatches(database, parameters.app_id)
+    refuse_old_batches(spark, parameters, batches.last, BATCHES)
     if parameters.create_table and not database.has_table(parameters.table):
         create_table(spark, parameters, database)
-    target = Target(database, parameters)
+    target = Target(database, parameters, batches)
 
     def write(objects: DataFrame, batch: int) -> None:
-        if batch <= last_batch:
+        if batch <= batches.last:
             return  # this batch was applied before the restart
         if not parameters.add_columns:
             target.apply(objects, batch)
@@ -97,9 +98,10 @@ def build(spark: SparkSession, parameters: JdbcSinkParameters) -> list[Streaming
 class Target:
     """The table, and the staging table beside it."""
 
-    def __init__(self, database: Database, parameters: JdbcSinkParameters) -> None:
+    def __init__(self, database: Database, parameters: JdbcSinkParameters, batches: AppliedBatches) -> None:
         """Raises JobError if the table does not exist or lacks a key."""
         self._database = database
+        self._batches = batches
         self._parameters = parameters
         self._staging = staging_table(parameters.table, parameters.app_id)
         self._read()
@@ -148,7 +150,7 @@ class Target:
             rows = objects.select(*columns, f.concat_ws("/", *_PLACE_COLUMNS).alias(_PLACE))
             statements = database.insert(self._staging, table, self.schema)
         database.stage(rows, self._staging, self.keys or [_PLACE])
-        database.apply_batch(self._parameters.app_id, batch, statements)
+        self._batches.apply(batch, statements)
 
 
 def create_table(spark: SparkSession, parameters: JdbcSinkParameters, database: Database) -> None:

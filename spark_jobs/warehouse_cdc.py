@@ -28,6 +28,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_jobs.skeleton.database import (
     BATCHES,
+    AppliedBatches,
     Database,
     add_database_flags,
     columns_of,
@@ -62,20 +63,20 @@ class WarehouseCdcParameters(JobParameters):
 def build(spark: SparkSession, parameters: WarehouseCdcParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if a table does not exist or lacks a key."""
     database = Database(spark, parameters.jdbc_url, parameters.jdbc_option)
-    last_batch = database.last_batch(parameters.app_id)
-    refuse_old_batches(spark, parameters, last_batch, BATCHES)
+    batches = AppliedBatches(database, parameters.app_id)
+    refuse_old_batches(spark, parameters, batches.last, BATCHES)
     targets = [Target(database, name, keys, parameters.app_id) for name, keys in parameters.tables.items()]
     rule = change_rule(parameters, targets)
 
     def write(changes: DataFrame, batch: int) -> None:
-        if batch <= last_batch:
+        if batch <= batches.last:
             return  # this batch was applied before the restart
         changes.persist()
         try:
             statements = [statement for target in targets for statement in target.stage(changes)]
         finally:
             changes.unpersist()
-        database.apply_batch(parameters.app_id, batch, statements)
+        batches.apply(batch, statements)
 
     changes = read_input(spark, parameters, rule).select("body.*")
     return [start_batch_query(changes, parameters, write), *start_dead_letters(spark, parameters, rule)]

@@ -1,9 +1,12 @@
 """Tables of a database by JDBC: reading, and applying a batch together with its number in one transaction (argument O).
 
 The rows go to a staging table through Spark's JDBC writer, from all executors in parallel. Then one transaction on the
-driver applies the staging table and stores the number of the batch in `SPARK_JOB_BATCHES`. A batch whose number is
-there is skipped. Staging tables have the columns of their target, so that nothing is converted on the way. The
-statements are of standard SQL: databases without CREATE TABLE AS, such as SQL Server, are not supported.
+driver applies the staging table and replaces the number of the batch in `SPARK_JOB_BATCHES`. A batch whose number is
+there is skipped. The transaction fails if the number is not the one that this run knows, because another run or
+another job has the same `--app-id`.
+
+Staging tables have the columns of their target, so that nothing is converted on the way. The statements are of standard
+SQL: databases without CREATE TABLE AS, such as SQL Server, are not supported.
 
 The drivers' jars are the user's: `--spark-conf spark.jars=...`. Derby's is part of pyspark. Java's DriverManager does
 not see jars that Spark adds, so this module finds the driver of a URL itself.
@@ -13,7 +16,8 @@ import argparse
 import re
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -197,16 +201,24 @@ class Database:
 
     def execute(self, statements: Sequence[str]) -> None:
         """Run statements in one transaction. Raises JobError."""
+        with self._transaction() as statement:
+            for text in statements:
+                statement.executeUpdate(text)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """Give a statement of a transaction, which is rolled back if the block raises. Raises JobError."""
         connection = self._connect()
         try:
             connection.setAutoCommit(False)
-            statement = connection.createStatement()
-            for text in statements:
-                statement.executeUpdate(text)
+            yield connection.createStatement()
             connection.commit()
         except Py4JJavaError as error:
             connection.rollback()
             raise JobError(f"{self._name}: {cause_of(error)}") from error
+        except JobError:
+            connection.rollback()
+            raise
         finally:
             connection.close()
 
@@ -277,16 +289,31 @@ class Database:
             self._make_by_spark(BATCHES, _BATCHES_SCHEMA, [_APP])
         number, app = self.names([_BATCH]), self.names([_APP])
         rows = self.read(f"(SELECT {number} FROM {BATCHES} WHERE {app} = {literal(app_id)}) last_batch").collect()
+        if len(rows) > 1:
+            raise JobError(
+                f"{self._name}: {BATCHES} has {len(rows)} rows of {app_id}, expected one: two jobs with this --app-id "
+                "have begun at the same time. Delete the rows, and give each job an --app-id of its own"
+            )
         return int(rows[0][0]) if rows else -1
 
-    def apply_batch(self, app_id: str, batch: int, statements: Sequence[str]) -> None:
-        """Run statements, and store the number of the batch, in one transaction."""
-        app = literal(app_id)
-        number = [
-            f"DELETE FROM {BATCHES} WHERE {self.names([_APP])} = {app}",
-            f"INSERT INTO {BATCHES} ({self.names([_APP, _BATCH])}) VALUES ({app}, {batch})",
-        ]
-        self.execute([*statements, *number])
+    def apply_batch(self, app_id: str, last_batch: int, batch: int, statements: Sequence[str]) -> None:
+        """Run statements, and replace the number of the last batch, -1 for none, in one transaction.
+
+        Raises JobError, also if the table of batches has another number.
+        """
+        app, is_app = literal(app_id), f"{self.names([_APP])} = {literal(app_id)}"
+        is_last = is_app if last_batch < 0 else f"{is_app} AND {self.names([_BATCH])} = {last_batch}"
+        with self._transaction() as statement:
+            for text in statements:
+                statement.executeUpdate(text)
+            # Last, because databases that search the table row by row keep all its rows locked from here on.
+            if statement.executeUpdate(f"DELETE FROM {BATCHES} WHERE {is_last}") != (last_batch >= 0):
+                expected = "no batch" if last_batch < 0 else f"batch {last_batch}"
+                raise JobError(
+                    f"{self._name}: {BATCHES} should have {expected} as the last one of {app_id}, but another run "
+                    "has changed it: end that run, or give each job an --app-id of its own"
+                )
+            statement.executeUpdate(f"INSERT INTO {BATCHES} ({self.names([_APP, _BATCH])}) VALUES ({app}, {batch})")
 
     def _quoted(self, name: str) -> str:
         if self._quote is None:
@@ -300,6 +327,23 @@ class Database:
             return self._driver.connect(self._url, self._properties)
         except Py4JJavaError as error:
             raise JobError(f"{self._name}: {cause_of(error)}") from error
+
+
+class AppliedBatches:
+    """The number of the last batch that a job has applied to a database."""
+
+    def __init__(self, database: Database, app_id: str) -> None:
+        self._database = database
+        self._app_id = app_id
+        self.last = database.last_batch(app_id)
+
+    def apply(self, batch: int, statements: Sequence[str]) -> None:
+        """Run statements, and store the number of their batch, in one transaction.
+
+        Raises JobError, also if another run has changed the number since this one has read or stored it.
+        """
+        self._database.apply_batch(self._app_id, self.last, batch, statements)
+        self.last = batch
 
 
 def qualified_name(table: str, place: Sequence[str]) -> str:

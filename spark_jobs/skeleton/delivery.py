@@ -159,13 +159,15 @@ def refuse_foreign_output(spark: SparkSession, parameters: JobParameters, folder
 def refuse_old_batches(
     spark: SparkSession, parameters: JobParameters, last_batch: int, where: str, *, or_else: str = "a new --app-id"
 ) -> None:
-    """Raise JobError if the checkpoint is new, but `where` has the number of a batch: new ones would be skipped.
+    """Raise JobError if `where` has the number of a batch that the checkpoint has not begun: new ones would be skipped.
 
-    `or_else` is what the user may name if the checkpoint is lost.
+    Spark writes the offsets of a batch before it runs. `or_else` is what the user may name if the checkpoint is lost.
     """
-    if last_batch >= 0 and Folder(spark, parameters.checkpoint).is_new_checkpoint():
+    newest = Folder(spark, parameters.checkpoint).newest_batch()
+    if last_batch > newest:
+        reason = "is new" if newest < 0 else f"ends at batch {newest}"
         raise JobError(
-            f"{where} has batch {last_batch} of {parameters.app_id}, but checkpoint {parameters.checkpoint} is new: "
+            f"{where} has batch {last_batch} of {parameters.app_id}, but checkpoint {parameters.checkpoint} {reason}: "
             f"name the --checkpoint that the batch came from, or {or_else}"
         )
 

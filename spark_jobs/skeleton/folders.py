@@ -63,6 +63,11 @@ class Folder:
         """
         return not (self.has("metadata") or any(self.has(f"{name}/metadata") for name in self._folder_names()))
 
+    def newest_batch(self) -> int:
+        """Return the number of the newest batch that the query of this checkpoint has begun; -1 if there is none."""
+        names = Folder(self._spark, f"{self.uri}/offsets").names()
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
     def _folder_names(self) -> list[str]:
         """Return the names of the folders in this folder: HDFS refuses to look into a file."""
         if not self._files.exists(self._path):

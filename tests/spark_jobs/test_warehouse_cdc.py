@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.skeleton.database import Database
+from spark_jobs.skeleton.database import AppliedBatches, Database
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.warehouse_cdc import JOB
 from tests.spark_jobs.conftest import JobRunner, Topics, objects
@@ -101,13 +101,31 @@ def test_a_batch_that_was_applied_before_the_checkpoint_knew_is_skipped(
 ) -> None:
     source = topics.create("changes", 1)
     flags = ["--input", source, "--jdbc-url", url(tmp_path), "--tables", "customers:id"]
-    job_runner.run(JOB, *flags)
-    database.apply_batch("warehouse_cdc", 5, [])
     topics.send(source, objects({"table": "customers", "op": "c", "position": 1, "after": {"id": 1, "name": "x"}}))
     job_runner.run(JOB, *flags)
+    database.execute(["DELETE FROM customers", "DELETE FROM customers_POSITIONS"])
+    (job_runner.folder / "checkpoint" / "commits" / "0").unlink()
+    job_runner.run(JOB, *flags)
     assert rows(database, "customers") == []
-    with pytest.raises(JobError, match=r"has batch 5 of warehouse_cdc, but checkpoint .*/new is new"):
+    with pytest.raises(JobError, match=r"has batch 0 of warehouse_cdc, but checkpoint .*/new is new"):
         job_runner.run(JOB, *flags, "--checkpoint", str(tmp_path / "new"))
+    database.apply_batch("warehouse_cdc", 0, 1, [])
+    with pytest.raises(JobError, match=r"has batch 1 of warehouse_cdc, but checkpoint .* ends at batch 0: name"):
+        job_runner.run(JOB, *flags)
+
+
+def test_a_run_applies_nothing_after_another_one_with_its_id(database: Database) -> None:
+    insert = ["INSERT INTO customers (id) VALUES (1)"]
+    first, second = AppliedBatches(database, "app"), AppliedBatches(database, "app")
+    first.apply(0, [])
+    with pytest.raises(JobError, match="should have no batch as the last one of app, but another run"):
+        second.apply(0, insert)
+    after_restart = AppliedBatches(database, "app")
+    assert after_restart.last == 0
+    after_restart.apply(1, [])
+    with pytest.raises(JobError, match="should have batch 0 as the last one of app, but another run"):
+        first.apply(1, insert)
+    assert (AppliedBatches(database, "app").last, rows(database, "customers")) == (1, [])
 
 
 def test_tables_of_a_schema_get_changes_in_several_batches(
