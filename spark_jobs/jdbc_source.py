@@ -4,7 +4,8 @@
 reads the whole tables each time. The topic of a table is `--topic-prefix` and its name. Values are JSON objects, or
 with `--envelope` Connect's envelope with a schema; times are epoch milliseconds. `--checkpoint` holds a file with the
 last value of each table of one database, by its name with catalog and schema: several jobs with different tables may
-share it. A column that is added to a table, dropped or changed while the job runs is so in the values after that.
+share it. Another --mode or --column of a table needs another folder, because its values differ. A column that is added
+to a table, dropped or changed while the job runs is so in the values after that.
 
 Delivery: at-least-once, U. The header `record-id` is `TABLE/VALUE OF THE COLUMN`, in timestamp mode followed by a
 digest of the row, because several rows may have the same time; there is none in bulk mode. A row is missed if its value
@@ -19,7 +20,7 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -44,7 +45,7 @@ from spark_jobs.skeleton.session import spark_session
 from spark_jobs.skeleton.topics import TopicSpec
 
 _LOG = logging.getLogger(__name__)
-_POSITION, _DATABASE = "position", "jdbc-url"  # the keys of the file of a table
+_POSITION, _DATABASE, _MODE, _COLUMN = "position", "jdbc-url", "mode", "column"  # the keys of the file of a table
 _CONNECT_TYPES = {
     "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float", "double": "double",
     "boolean": "boolean", "binary": "bytes", "timestamp": "int64", "timestamp_ntz": "int64",
@@ -57,6 +58,17 @@ Columns = Mapping[str, str]
 """The types of columns by name."""
 
 
+class Order(NamedTuple):
+    """What a position is of."""
+
+    mode: str
+    column: str | None
+    """In lower case; None in bulk mode."""
+
+    def __str__(self) -> str:
+        return f"--mode {self.mode}" + ("" if self.column is None else f" --column {self.column}")
+
+
 class TableReader:
     """Reads the new rows of one table."""
 
@@ -67,6 +79,7 @@ class TableReader:
         self.qualified_table = database.qualified(table)
         self._is_unique = mode == "incrementing"  # each value of the column
         self._wanted = None if mode == "bulk" else column
+        self.order = Order(mode, None if self._wanted is None else self._wanted.lower())
         self._column = self._find_column()
         self._columns: Columns = {}
 
@@ -193,12 +206,12 @@ def connect_schema(table: str, schema: StructType) -> dict[str, Any]:
 def poll(readers: Mapping[str, TableReader], folder: Folder, sink: dict[str, str], flags: Any) -> int:
     """Send the new rows of all tables; return their number. The position is stored after the broker has the rows.
 
-    Raises JobError if the positions are those of another database.
+    Raises JobError if the positions are those of another database, mode or column.
     """
     positions = Positions(folder, without_login(flags.jdbc_url))
     count = 0
     for table, reader in readers.items():
-        rows, found = _read(reader, positions.of(reader.qualified_table))
+        rows, found = _read(reader, positions.of(reader.qualified_table, reader.order))
         try:
             if found:
                 # Before the rows are sent: if an executor is lost, Spark reads its rows again, with newer ones.
@@ -206,7 +219,7 @@ def poll(readers: Mapping[str, TableReader], folder: Folder, sink: dict[str, str
                 records = reader.to_records(rows, with_envelope=flags.envelope).coalesce(1)
                 options = {**sink, "topic": f"{flags.topic_prefix}{table}", "includeHeaders": "true"}
                 records.write.format("kafka").options(**options).save()
-                positions.store(reader.qualified_table, position)
+                positions.store(reader.qualified_table, reader.order, position)
                 _LOG.info("%d rows of %s are in %s%s", found, table, flags.topic_prefix, table)
             count += found
         finally:
@@ -232,8 +245,12 @@ class Positions:
         self._folder = folder
         self._database = database
 
-    def of(self, table: str) -> str | None:
-        """Return the position of a table; None if it has none. Raises JobError if it is one of another database."""
+    def of(self, table: str, order: Order) -> str | None:
+        """Return the position of a table; None if it has none.
+
+        Raises JobError if it is one of another database, mode or column. A file that names neither mode nor column, as
+        earlier versions wrote it, gets those of this run.
+        """
         name = _file_name(table)
         if not self._folder.has(name):
             return None
@@ -244,10 +261,16 @@ class Positions:
                 f"another folder; if the database has moved, change {_DATABASE} in {name}"
             )
         position: str | None = stored[_POSITION]
+        if _MODE not in stored:
+            self.store(table, order, position)
+        elif (of := Order(stored[_MODE], stored[_COLUMN])) != order:
+            raise JobError(
+                f"--checkpoint: {self._folder} has a position of {table} by {of}, not by {order}: use another folder"
+            )
         return position
 
-    def store(self, table: str, position: str | None) -> None:
-        content = {_DATABASE: self._database, _POSITION: position}
+    def store(self, table: str, order: Order, position: str | None) -> None:
+        content = {_DATABASE: self._database, _MODE: order.mode, _COLUMN: order.column, _POSITION: position}
         self._folder.write_text(_file_name(table), json.dumps(content))
 
 

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import jdbc_sink, jdbc_source, lake_load
-from spark_jobs.jdbc_source import TableReader, poll
+from spark_jobs.jdbc_source import Order, Positions, TableReader, poll
 from spark_jobs.skeleton.database import Database, staging_table
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
@@ -149,7 +149,7 @@ def test_tables_of_the_same_name_in_two_schemas_have_a_position_each(
     here = f"jdbc:derby:{tmp_path}/db"
     for table, last in (("a.items", "2"), ("b.items", "1")):
         stored = json.loads((tmp_path / "positions" / f"position-{table}.json").read_text())
-        assert stored == {"jdbc-url": here, "position": last}
+        assert stored == {"jdbc-url": here, "mode": "incrementing", "column": "id", "position": last}
     other = ["--jdbc-url", f"jdbc:derby:{tmp_path}/other;create=true", "--jdbc-option", "user=b"]
     elsewhere = jdbc_source.parse([*of_items, *other])
     Database(spark, elsewhere.jdbc_url, {"user": "b"}).execute(["CREATE TABLE items (id INT)"])
@@ -419,6 +419,24 @@ def test_two_jobs_with_one_table_have_a_staging_table_each(
     assert {row.SYMBOL for row in database.read("prices").collect()} == {
         f"{app}{each}" for app in staging for each in range(ROWS)
     }
+
+
+def test_a_position_of_another_mode_or_column_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    by_id, by_number = Order("incrementing", "id"), Order("incrementing", "seq")
+    positions = Positions(Folder(spark, str(tmp_path)), "jdbc:derby:db")
+    positions.store("app.items", by_id, "5000")
+    assert positions.of("app.items", by_id) == "5000"
+    for other in (by_number, Order("timestamp", "id"), Order("bulk", None)):
+        with pytest.raises(
+            JobError, match=f"app.items by --mode incrementing --column id, not by {other}: use another"
+        ):
+            positions.of("app.items", other)
+    of_earlier_version = {"jdbc-url": "jdbc:derby:db", "position": "5000"}
+    (tmp_path / "position-app.items.json").write_text(json.dumps(of_earlier_version))
+    (tmp_path / ".position-app.items.json.crc").unlink(missing_ok=True)  # of Hadoop's local file system
+    assert positions.of("app.items", by_id) == "5000"
+    with pytest.raises(JobError, match="not by --mode incrementing --column seq"):
+        positions.of("app.items", by_number)
 
 
 def test_a_mode_without_its_column_is_refused(
