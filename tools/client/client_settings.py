@@ -15,7 +15,7 @@ from tools.client.library_security import TRANSLATED, library_security
 
 # fmt: off
 _SAME = frozenset({
-    "acks", "allow.auto.create.topics", "auto.commit.interval.ms", "auto.offset.reset", "batch.size",
+    "acks", "allow.auto.create.topics", "auto.commit.interval.ms", "batch.size",
     "bootstrap.servers", "check.crcs", "client.dns.lookup", "client.id", "client.rack", "compression.type",
     "connections.max.idle.ms", "delivery.timeout.ms", "enable.auto.commit", "enable.idempotence", "fetch.max.bytes",
     "fetch.min.bytes", "group.id", "group.instance.id", "group.protocol", "group.remote.assignor",
@@ -78,7 +78,12 @@ def _assignors(text: str) -> str:
     return ",".join(_ASSIGNORS.get(name, name) for name in names)
 
 
+def _reset(value: str) -> str:
+    return "error" if value == "none" else value
+
+
 _CONVERTED: Mapping[str, tuple[str, Callable[[str], str]]] = {
+    "auto.offset.reset": ("auto.offset.reset", _reset),
     "buffer.memory": ("queue.buffering.max.kbytes", _kilobytes),
     "partition.assignment.strategy": ("partition.assignment.strategy", _assignors),
 }

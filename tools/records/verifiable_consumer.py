@@ -212,7 +212,7 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
         "group.id": options.group_id,
         "group.protocol": options.group_protocol.lower(),
         "enable.auto.commit": str(options.enable_autocommit).lower(),
-        "auto.offset.reset": "error" if options.reset_policy == "none" else options.reset_policy,
+        "auto.offset.reset": options.reset_policy,
     }
     if settings["group.protocol"] == "classic":
         settings["session.timeout.ms"] = str(options.session_timeout)

@@ -274,8 +274,6 @@ class ConnectorSettings:
         given = {key: value for key, value in given.items() if key != "poll.timeout.ms"}  # the connector's own setting
         # The library wants a group, which a consumer with a manual assignment never joins.
         given.setdefault("group.id", self._client_id(role))
-        if given["auto.offset.reset"] == "none":
-            given["auto.offset.reset"] = "error"
         return {**self._library(given, role, is_consumer=True), "enable.auto.offset.store": False}
 
     def producer(self, cluster: str, role: str) -> dict[str, Any]:

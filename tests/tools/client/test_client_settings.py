@@ -20,6 +20,8 @@ from tools.client.client_settings import _RENAMED, _SAME, library_settings, load
     ("java", "library", "is_consumer"),
     [
         ({"acks": "all"}, {"acks": "all"}, False),
+        ({"auto.offset.reset": "none"}, {"auto.offset.reset": "error"}, True),
+        ({"auto.offset.reset": "latest"}, {"auto.offset.reset": "latest"}, True),
         ({"fetch.max.wait.ms": "5"}, {"fetch.wait.max.ms": "5"}, True),
         ({"request.timeout.ms": "5"}, {"request.timeout.ms": "5"}, False),
         ({"request.timeout.ms": "5"}, {"socket.timeout.ms": "5"}, True),
