@@ -10,6 +10,7 @@ with the number of its commits.
 Invariants:
 * What `committed` shows was successfully appended, and has not overwritten anything that was appended later.
 * A removed offset does not return through a commit that was being appended when it was removed.
+* `_producers` has exactly the partitions of open transactions: what is asked of a partition looks at its own alone.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _put_latest(known: dict[TopicPartition, Committed], order: int, offsets: Off
 class GroupOffsets:
     """Offsets of one group by (topic, partition)."""
 
-    __slots__ = ("_in_flight", "_transactions", "committed")
+    __slots__ = ("_in_flight", "_producers", "_transactions", "committed")
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, Committed] = {}
@@ -94,6 +95,8 @@ class GroupOffsets:
         """Plain commits that are being appended, by order."""
         self._transactions: dict[int, _OpenTransaction] = {}
         """By producer id."""
+        self._producers: dict[TopicPartition, set[int]] = {}
+        """The ids of the producers with a commit of a partition in an open transaction."""
 
     @property
     def is_empty(self) -> bool:
@@ -107,7 +110,7 @@ class GroupOffsets:
 
     def is_unstable(self, partition: TopicPartition) -> bool:
         """Return whether an open transaction may still change the offset (KIP-447)."""
-        return any(partition in transaction for transaction in self._transactions.values())
+        return partition in self._producers
 
     # Commits
 
@@ -132,11 +135,11 @@ class GroupOffsets:
 
     def put_in_transaction(self, producer_id: int, order: int, offsets: Offsets) -> None:
         """As `put`, but the commit takes effect only when the transaction commits."""
-        _put_latest(self._transaction(producer_id).latest, order, offsets)
+        _put_latest(self._transaction(producer_id, offsets).latest, order, offsets)
 
     def begin_in_transaction(self, producer_id: int, order: int, offsets: Offsets) -> None:
         """As `begin`, but the commit takes effect only when the transaction commits."""
-        self._transaction(producer_id).in_flight[order] = offsets
+        self._transaction(producer_id, offsets).in_flight[order] = offsets
 
     def succeed_in_transaction(self, producer_id: int, order: int) -> None:
         """As `succeed`, within a transaction, which may have ended before the result of the append was known."""
@@ -148,14 +151,18 @@ class GroupOffsets:
         """As `fail`, within a transaction."""
         transaction = self._transactions.get(producer_id)
         if transaction is not None:
-            transaction.in_flight.pop(order, None)
+            failed = transaction.in_flight.pop(order, {})
+            self._forget(producer_id, (partition for partition in failed if partition not in transaction))
             if transaction.is_empty:
                 del self._transactions[producer_id]
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
         """Commit or drop the offsets of a transaction: its marker is in the log, after everything it has committed."""
         transaction = self._transactions.pop(producer_id, None)
-        if transaction is None or not is_committed:
+        if transaction is None:
+            return
+        self._forget(producer_id, transaction.partitions())
+        if not is_committed:
             return
         for order, offsets in transaction.in_flight.items():
             _put_latest(transaction.latest, order, offsets)
@@ -183,16 +190,18 @@ class GroupOffsets:
     def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Forget offsets, also those being committed, and return the partitions that need a tombstone."""
         removed = []
-        transactions, in_flight = self._transactions.values(), self._in_flight.values()
+        in_flight = self._in_flight.values()
         for partition in partitions:
             is_removed = self.committed.pop(partition, None) is not None
             for offsets in in_flight:
                 is_removed |= offsets.pop(partition, None) is not None
-            for transaction in transactions:
+            for producer_id in self._producers.pop(partition, ()):
+                transaction = self._transactions[producer_id]
                 is_removed |= transaction.remove(partition)
+                if transaction.is_empty:
+                    del self._transactions[producer_id]
             if is_removed:
                 removed.append(partition)
-        self._drop_empty_transactions()
         return removed
 
     def snapshot(self) -> GroupOffsets:
@@ -200,7 +209,7 @@ class GroupOffsets:
         taken = GroupOffsets()
         taken.committed = self.committed.copy()
         for producer_id, transaction in self._transactions.items():
-            copied = taken._transaction(producer_id)
+            copied = taken._transaction(producer_id, transaction.partitions())
             copied.latest = transaction.latest.copy()
             copied.in_flight = {order: offsets.copy() for order, offsets in transaction.in_flight.items()}
         return taken
@@ -227,29 +236,44 @@ class GroupOffsets:
     def untouched_since(self, order: int, among: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return those of some partitions for which no commit has begun at `order` or later."""
         later = [offsets for at, offsets in self._in_flight.items() if at >= order]
-        transactions = self._transactions.values()
+        transactions, producers = self._transactions, self._producers
         committed = self.committed
         return [
             partition
             for partition in among
             if ((current := committed.get(partition)) is None or current.order < order)
             and not any(partition in offsets for offsets in later)
-            and not any(transaction.is_touched_since(order, partition) for transaction in transactions)
+            and not any(transactions[it].is_touched_since(order, partition) for it in producers.get(partition, ()))
         ]
 
     def _is_being_committed(self, partition: TopicPartition) -> bool:
         return self.is_unstable(partition) or any(partition in offsets for offsets in self._in_flight.values())
 
-    def _transaction(self, producer_id: int) -> _OpenTransaction:
+    def _transaction(self, producer_id: int, partitions: Iterable[TopicPartition]) -> _OpenTransaction:
+        """Return the open transaction of a producer, which gets a commit of some partitions."""
+        for partition in partitions:
+            self._producers.setdefault(partition, set()).add(producer_id)
         found = self._transactions.get(producer_id)
         if found is None:
             found = self._transactions[producer_id] = _OpenTransaction()
         return found
 
-    def _drop_empty_transactions(self) -> None:
-        emptied = [producer_id for producer_id, transaction in self._transactions.items() if transaction.is_empty]
-        for producer_id in emptied:
-            del self._transactions[producer_id]
+    def _forget(self, producer_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """Note that a producer has no commit of some partitions any more. They may be named twice."""
+        for partition in partitions:
+            producers = self._producers.get(partition)
+            if producers is not None:
+                producers.discard(producer_id)
+                if not producers:
+                    del self._producers[partition]
+
+    def check(self) -> None:
+        """Raise AssertionError with the invariant that does not hold."""
+        producers: dict[TopicPartition, set[int]] = {}
+        for producer_id, transaction in self._transactions.items():
+            for partition in transaction.partitions():
+                producers.setdefault(partition, set()).add(producer_id)
+        assert producers == self._producers, "`_producers` has exactly the partitions of open transactions"
 
 
 def expiry_rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -198,6 +199,26 @@ def test_untouched_since_returns_partitions_without_later_commits() -> None:
     assert offsets.untouched_since(3, everything) == [U0, ("unknown", 0)]
 
 
+def test_a_partition_is_unstable_until_no_open_transaction_has_a_commit_of_it() -> None:
+    offsets = GroupOffsets()
+    steps: list[tuple[Callable[[], object], list[TopicPartition]]] = [
+        (lambda: offsets.begin_in_transaction(7, 0, {T0: at(1), T1: at(1)}), [T0, T1]),
+        (lambda: offsets.put_in_transaction(7, 1, {T1: at(2)}), [T0, T1]),
+        (lambda: offsets.begin_in_transaction(8, 2, {T0: at(3), U0: at(3)}), [T0, T1, U0]),
+        (lambda: offsets.fail_in_transaction(7, 0), [T0, T1, U0]),
+        (lambda: offsets.succeed_in_transaction(8, 2), [T0, T1, U0]),
+        (lambda: offsets.remove([U0]), [T0, T1]),
+        (lambda: offsets.end_transaction(8, is_committed=False), [T1]),
+        (lambda: offsets.remove([T1]), []),
+    ]
+    for step, unstable in steps:
+        step()
+        offsets.check()
+        for shown_by in (offsets, offsets.snapshot()):
+            assert [partition for partition in (T0, T1, U0) if shown_by.is_unstable(partition)] == unstable
+    assert offsets.is_empty
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_cached_offsets_equal_those_of_a_replay(seed: int) -> None:
     """A dumb twin: the list of all appends that succeeded, replayed from the start."""
@@ -234,6 +255,7 @@ def test_cached_offsets_equal_those_of_a_replay(seed: int) -> None:
             committed = chance.random() < 0.7
             ended.setdefault(7, []).append((order, committed))
             offsets.end_transaction(7, is_committed=committed)
+        offsets.check()
     assert shown(offsets) == replay(log, ended)
 
 
