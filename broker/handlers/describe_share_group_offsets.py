@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from base.pause import through
+from base.pause import Pause, through
 from broker.cluster.metadata_cache import MetadataCache
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.share_protocol import StartOffset
@@ -22,7 +23,6 @@ from protocol.messages.describe_share_group_offsets import (
     DescribedTopic,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
-    RequestedGroup,
 )
 
 API = Declaration(
@@ -44,15 +44,35 @@ class Needs(Protocol):
     sliced_work: SlicedWork
 
 
+Named = dict[str, dict[int, None]]
+"""Partitions by topic, each once."""
+
+
 async def handle(
     services: Needs, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
     """Describe each group once, and each partition of it once, however often they are named."""
     pause = services.sliced_work.pause
-    groups = {wanted.group_id: wanted async for wanted in through(request.groups, pause)}
+    named = await _named(request, pause)
     return DescribeShareGroupOffsetsResponse(
-        groups=[await _described(services, context, wanted) async for wanted in through(groups.values(), pause)]
+        groups=[
+            await _described(services, context, group_id, topics)
+            async for group_id, topics in through(named.items(), pause)
+        ]
     )
+
+
+async def _named(request: DescribeShareGroupOffsetsRequest, pause: Pause) -> dict[str, Named | None]:
+    """Return what is asked of each group; None: of all that it has."""
+    groups: dict[str, Named | None] = {}
+    async for wanted in through(request.groups, pause):
+        topics = groups.setdefault(wanted.group_id, {})
+        if wanted.topics is None:
+            groups[wanted.group_id] = None
+        elif topics is not None:
+            async for topic in through(wanted.topics, pause):
+                topics.setdefault(topic.topic_name, {}).update(dict.fromkeys(topic.partitions))
+    return groups
 
 
 def failed(
@@ -63,26 +83,23 @@ def failed(
     )
 
 
-async def _described(services: Needs, context: RequestContext, wanted: RequestedGroup) -> DescribedGroup:
+async def _described(services: Needs, context: RequestContext, group_id: str, named: Named | None) -> DescribedGroup:
     try:
-        return DescribedGroup(group_id=wanted.group_id, topics=await _topics(services, context, wanted))
+        return DescribedGroup(group_id=group_id, topics=await _topics(services, context, group_id, named))
     except KafkaError as error:
-        return DescribedGroup(group_id=wanted.group_id, error_code=error.code, error_message=error.message)
+        return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
 
 
-async def _topics(services: Needs, context: RequestContext, wanted: RequestedGroup) -> list[DescribedTopic]:
+async def _topics(services: Needs, context: RequestContext, group_id: str, named: Named | None) -> list[DescribedTopic]:
     """Return where a group is. Raises KafkaError if it is not a share group, or not coordinated here."""
-    shares, group_id, pause = services.groups.shares, wanted.group_id, services.sliced_work.pause
+    shares, pause = services.groups.shares, services.sliced_work.pause
     known = shares.known_partitions(group_id)
-    asked = known
-    if wanted.topics is not None:
-        asked = {
-            topic.topic_name: list(dict.fromkeys(topic.partitions)) async for topic in through(wanted.topics, pause)
-        }
+    asked: Mapping[str, Iterable[int]] = known if named is None else named
     topics = []
-    async for name, numbers in through(asked.items(), pause):
+    async for name, asked_numbers in through(asked.items(), pause):
+        numbers = list(asked_numbers)
         may_see = services.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
-        if not may_see and wanted.topics is None:
+        if not may_see and named is None:
             continue
         offsets = await shares.start_offsets(group_id, name, numbers) if may_see else [DENIED] * len(numbers)
         partitions = [

@@ -191,13 +191,13 @@ async def shared(tmp_path: Path, name: str) -> AsyncIterator[Shared]:
 
 async def test_offsets_of_a_group_are_described_once_however_often_it_is_named(shared: Shared) -> None:
     await shared.begin()
-    topics = [RequestedTopic(topic_name=shared.topic, partitions=[0, 0])] * 2
-    for named in (None, topics):
-        wanted = RequestedGroup(group_id=shared.group, topics=named)
+    named = [RequestedTopic(topic_name=shared.topic, partitions=[index, index]) for index in (0, 7)]
+    for topics, indexes in ((None, [0]), (named, [0, 7])):
+        wanted = RequestedGroup(group_id=shared.group, topics=topics)
         response = await shared.broker.ask(DescribeShareGroupOffsetsRequest(groups=[wanted] * 3), 0)
         (group,) = response.groups
         (topic,) = group.topics
-        assert [partition.partition_index for partition in topic.partitions] == [0]
+        assert [partition.partition_index for partition in topic.partitions] == indexes
 
 
 async def test_members_get_different_records_and_acknowledge_them(shared: Shared) -> None:
