@@ -382,11 +382,24 @@ def visible_means_stored(history: History) -> Iterator[str]:
         if history.may_begin_at(poll.partition, poll.records[-1].offset + 1, poll.received_us):
             continue  # the segment may have been removed before the replicas were counted
         lost = {loss.broker for loss in history.losses if loss.at_us <= poll.received_us}
+        lost |= _removed_replicas(history, poll)
         if poll.stored_by + len(lost) < history.min_isr:
             yield (
                 f"{poll.partition}: {poll.consumer} read offset {poll.records[-1].offset} from broker {poll.broker} at "
                 f"{time_of(poll.received_us)} with {poll.stored_by} replicas, of {history.min_isr} required"
             )
+
+
+def _removed_replicas(history: History, poll: Poll) -> set[int]:
+    """Return the brokers that were in sync in the epoch of the last record or later, and have no replica any more.
+
+    A reassignment, also one that is cancelled, may take a replica away after the record became visible.
+    """
+    states = [it for it in history.leader_states if it.partition == poll.partition and it.at_us <= poll.received_us]
+    if not states:
+        return set()
+    in_sync = {broker for it in states if it.leader_epoch >= poll.records[-1].epoch for broker in it.isr}
+    return in_sync - set(states[-1].replicas)
 
 
 @rule("I9 a deposed leader acknowledges nothing")

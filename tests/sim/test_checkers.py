@@ -762,3 +762,20 @@ def test_lookup_may_skip_records_that_were_deleted_at_that_time(asked_us: int, i
     history.deletions.append(Deletion(P, history.lookups[-1].offset, asked_us, None, -1, 1))
     rules = {violation.rule for violation in check(history)}
     assert ("a lookup by time finds the first record from then on" not in rules) is is_excused
+
+
+@pytest.mark.parametrize(
+    ("replicas", "epoch", "is_excused"),
+    [((1, 2), 0, True), ((1, 2, 3), 0, False), ((1, 2), 1, False)],
+    ids=["removed since", "still assigned", "removed before the record"],
+)
+def test_a_replica_that_a_move_removed_may_have_had_a_visible_record(
+    replicas: tuple[int, ...], epoch: int, is_excused: bool
+) -> None:
+    history = good()
+    read_without_copies(history)
+    first = history.polls[0]
+    first.records = tuple(it._replace(epoch=epoch) for it in first.records)
+    history.leader_states.insert(1, replace(state(5500, 1, epoch, (1, 2), 1), replicas=replicas))
+    rules = {violation.rule for violation in check(history)}
+    assert ("visible means stored by min.insync.replicas" not in rules) is is_excused
