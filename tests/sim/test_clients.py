@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
+
 import pytest
 
+from protocol.errors import ErrorCode
 from tests.sim.checkers import check
 from tests.sim.clients.base import Retry, SimulatedClient
-from tests.sim.history import DataLoss, Partition
+from tests.sim.clients.share_member import ShareMember, _Session
+from tests.sim.history import DataLoss, Partition, ShareSession
 from tests.sim.run import PLAIN
 from tests.sim.scripted import Script
 
@@ -81,3 +86,17 @@ def test_copier_whose_position_lies_beyond_a_source_that_lost_records_is_not_stu
     copier.doing = "Fetch source-0, after NOT_LEADER_OR_FOLLOWER"
     script._note_stuck(copier)
     assert [it.rule for it in check(script.history)] == ["no client is stuck"]
+
+
+@pytest.mark.parametrize(("is_last", "confirmed_us"), [(False, 7), (True, 0)])
+async def test_the_response_to_the_end_of_a_share_session_does_not_show_that_it_was_open(
+    is_last: bool, confirmed_us: int
+) -> None:
+    member = object.__new__(ShareMember)
+    member._group, member._member_id, member.topic_ids = "g", "m", {}
+    response = SimpleNamespace(error_code=ErrorCode.NONE, responses=[])
+    member.ask = AsyncMock(return_value=response)  # type: ignore[method-assign]
+    member.now_us = lambda: 7  # type: ignore[method-assign]
+    known = ShareSession("g", "m", 1)
+    await member._acknowledge(1, _Session(known), is_last=is_last)
+    assert known.confirmed_us == confirmed_us

@@ -57,6 +57,7 @@ class _Session:
         """What is to be acknowledged with the next request."""
 
     def advance(self, now_us: int) -> None:
+        """Note a response after which the session is still open."""
         self.epoch += 1
         self.known.confirmed_us = now_us
 
@@ -253,6 +254,7 @@ class ShareMember(SimulatedClient):
         except Retry:
             self.history.lost_share_fetches.append(LostShareFetch(self._group, tuple(sorted(wanted)), asked_us))
             raise
+        session.advance(self.now_us())
         names = {topic_id: name for name, topic_id in self.topic_ids.items()}
         retry: Retry | None = None
         for topic in response.responses:
@@ -287,6 +289,8 @@ class ShareMember(SimulatedClient):
             ],
         )
         response = await self._ask_in_session(broker, session, request, said)
+        if not is_last:
+            session.advance(self.now_us())
         names = {topic_id: name for name, topic_id in self.topic_ids.items()}
         for topic in response.responses:
             for found in topic.partitions:
@@ -315,7 +319,6 @@ class ShareMember(SimulatedClient):
             if response.error_code in SESSION_ERRORS:
                 raise Retry(ErrorCode(response.error_code).name)
             self.expect(response.error_code)
-        session.advance(self.now_us())
         return response
 
     def _note_acknowledged(self, deliveries: Sequence[Delivery], code: int) -> None:
