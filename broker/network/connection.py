@@ -459,22 +459,22 @@ class Connection(asyncio.BufferedProtocol):
         `sending_since_s` is the present time if some of the responses were gathered before, else None.
         """
         transport = self._transport
+        registry = self._registry
         if buffers and transport is not None:
+            if self._waiting:
+                self.write_waiting()
             response = buffers[0] if len(buffers) == 1 else self._joined_or_written(transport, buffers)
             if response:
-                turn_writes = self._registry.turn_writes
-                if turn_writes.is_worthwhile and self._descriptor >= 0 and len(response) <= JOIN_SIZE_MAX:
-                    self.write_waiting()
+                if registry.turn_writes.is_worthwhile and self._descriptor >= 0 and len(response) <= JOIN_SIZE_MAX:
                     self._waiting = response
-                    turn_writes.add(self)
+                    registry.turn_writes.add(self)
                     return
                 self._write(transport, response)
         channel = self.channel
         if channel.completed:
-            now_s = self._registry.monotonic_s()
+            now_s = registry.monotonic_s()
             channel.sent(now_s, sending_since_s)
-            if buffers:
-                self._registry.turn_writes.note(self, now_s)
+            registry.turn_writes.note(self, now_s)
 
     def write_waiting(self) -> None:
         """Write the response that waits, if one does: see `TurnWrites`."""
@@ -485,15 +485,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(self._transport, waiting)
 
     def _write(self, transport: asyncio.Transport, response: Buffer) -> None:
-        if transport.is_closing():
-            return
         sent = 0
-        if self._descriptor >= 0 and not transport.get_write_buffer_size():
+        if self._may_write_directly(transport):
             try:
                 sent = os.write(self._descriptor, response)
             except OSError:
                 sent = 0  # the socket is full; or it is broken, which the transport's write reports as well
-        if sent < len(response):
+        if sent < len(response) and not transport.is_closing():
             transport.write(memoryview(response)[sent:])
 
     def _respond_gathered(self, buffers: Buffers) -> None:
@@ -514,7 +512,6 @@ class Connection(asyncio.BufferedProtocol):
         """Return small buffers joined into one. Write large ones, which is not worth a copy, and return nothing."""
         if sum(map(len, buffers)) <= JOIN_SIZE_MAX:
             return b"".join(buffers)
-        self.write_waiting()
         self._write_large(transport, buffers)
         return b""
 

@@ -47,7 +47,7 @@ class TurnWrites:
         """Whether responses had better wait: those of several connections come together."""
 
     def note(self, connection: Connection, now_s: float) -> None:
-        """Note that a response was written at once, at `now_s` (monotonic seconds)."""
+        """Note that a request was done at once, at `now_s` (monotonic seconds): its response, if any, is written."""
         if self._last is not connection:
             self._last = connection
             if now_s - self._last_s < TOGETHER_S:

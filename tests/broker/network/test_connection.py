@@ -224,6 +224,20 @@ async def test_completed_response_is_sent_before_the_listener_closes_its_connect
             assert client.recv(100) == b""
 
 
+@pytest.mark.parametrize("later", [[bytes(20_000)], [bytes(20_000), b"tail"], [b"small"]], ids=len)
+async def test_responses_of_one_turn_are_sent_in_order(later: Buffers) -> None:
+    async with listening(Script()) as (listener, port):
+        with socket.create_connection(("127.0.0.1", port), 10) as client:
+            await until(lambda: listener.connection_count == 1)
+            (connection,) = listener._connections
+            await until(lambda: connection.is_connected)
+            connection._respond([b"first"])
+            connection._respond(later)
+            expected = b"first" + b"".join(later)
+            with client.makefile("rb") as received:
+                assert await asyncio.to_thread(received.read, len(expected)) == expected
+
+
 async def test_client_that_sends_nothing_more_gets_its_response() -> None:
     async with listening(Script()) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
