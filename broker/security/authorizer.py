@@ -21,6 +21,7 @@ from broker.security.acls import (
     PatternType,
     ResourceType,
 )
+from controller.machine.topic_creation import NAME_LENGTH_MAX
 from protocol.api import APIS
 
 logger = logging.getLogger("kafka.authorizer.logger")
@@ -29,8 +30,6 @@ NOT_ASKED = -(2**31)
 """The bit field of operations in a response to a request that does not ask for it."""
 DECISIONS_MAX = 50_000
 """The most decisions that are remembered. All are forgotten when there are more, or when an ACL changes."""
-REMEMBERED_LENGTH_MAX = 249
-"""Characters of a name about which a decision is remembered: as many as a topic may have. Clients invent names."""
 
 
 class Requester(Protocol):
@@ -160,7 +159,7 @@ class Authorizer:
             if name in known.denied:
                 return False
         is_allowed = self._decide(*key, name)
-        if len(name) <= REMEMBERED_LENGTH_MAX:
+        if len(name) <= NAME_LENGTH_MAX:  # a topic never has a longer name, which would only cost memory
             if self._known_count >= DECISIONS_MAX:
                 self._forget()
             self._known_count += 1

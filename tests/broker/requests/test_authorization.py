@@ -13,8 +13,9 @@ from broker.handlers.guard import DENIED
 from broker.requests.error_counts import error_counts
 from broker.requests.routes import TABLE
 from broker.security.acls import Acl, Operation, Pattern, PatternType, Permission, ResourceType
-from broker.security.authorizer import REMEMBERED_LENGTH_MAX, Authorizer
+from broker.security.authorizer import Authorizer
 from config.broker_properties import AUTHORIZERS
+from controller.machine.topic_creation import NAME_LENGTH_MAX
 from protocol.api import APIS
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, Malformed
@@ -336,7 +337,7 @@ def test_decisions_about_names_longer_than_those_of_topics_are_not_remembered(mo
         return decide(principal, host, operation, kind, name)
 
     monkeypatch.setattr(authorizer.index, "decide", counted)
-    for length in (REMEMBERED_LENGTH_MAX, REMEMBERED_LENGTH_MAX + 1):
+    for length in (NAME_LENGTH_MAX, NAME_LENGTH_MAX + 1):
         for _ in range(2):
             assert not authorizer.allows(Asked(), Operation.READ, ResourceType.TOPIC, "t" * length)
-    assert decided == [REMEMBERED_LENGTH_MAX, REMEMBERED_LENGTH_MAX + 1, REMEMBERED_LENGTH_MAX + 1]
+    assert decided == [NAME_LENGTH_MAX, NAME_LENGTH_MAX + 1, NAME_LENGTH_MAX + 1]
