@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.skeleton.clients import source_options
 from spark_jobs.skeleton.errors import JobError, cause_of
+from spark_jobs.skeleton.java_runtime.pinned_jars import PinnedJarError
 from spark_jobs.skeleton.parameters import (
     add_client_settings,
     add_session_settings,
@@ -23,7 +24,6 @@ from spark_jobs.skeleton.parameters import (
     positive,
     session_settings,
 )
-from spark_jobs.skeleton.pinned_jars import PinnedJarError
 from spark_jobs.skeleton.session import spark_session
 
 

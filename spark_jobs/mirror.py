@@ -53,7 +53,7 @@ from spark_jobs.mirroring.target_topics import TargetTopics, warn_unless_compact
 from spark_jobs.skeleton.clients import client_settings, producer_settings
 from spark_jobs.skeleton.delivery import TransactionalSink, refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
-from spark_jobs.skeleton.java_regex import check_java_regex
+from spark_jobs.skeleton.java_runtime.java_regex import check_java_regex
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import (
     JobParameters,

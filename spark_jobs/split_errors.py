@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.skeleton.delivery import record_id_headers, same_partition, start_topic_query
-from spark_jobs.skeleton.java_regex import check_java_regex
+from spark_jobs.skeleton.java_runtime.java_regex import check_java_regex
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.records import read_input, start_dead_letters, text_rule

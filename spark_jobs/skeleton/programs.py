@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 from spark_jobs.skeleton.clients import client_settings
 from spark_jobs.skeleton.errors import JobError, cause_of
-from spark_jobs.skeleton.pinned_jars import PinnedJarError
+from spark_jobs.skeleton.java_runtime.pinned_jars import PinnedJarError
 from spark_jobs.skeleton.topics import TopicSpec, topic_preparation
 
 T = TypeVar("T")

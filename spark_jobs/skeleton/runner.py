@@ -28,9 +28,9 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_jobs.skeleton.commits import GroupOffsets
 from spark_jobs.skeleton.errors import JobError, cause_of
 from spark_jobs.skeleton.folders import Folder
+from spark_jobs.skeleton.java_runtime.pinned_jars import PinnedJarError
 from spark_jobs.skeleton.metrics import JobMetrics
 from spark_jobs.skeleton.parameters import JobParameters
-from spark_jobs.skeleton.pinned_jars import PinnedJarError
 from spark_jobs.skeleton.presence import RunningSign
 from spark_jobs.skeleton.progress import Batch, NewBatches, ProgressLines
 from spark_jobs.skeleton.records import DEAD_LETTERS

@@ -15,8 +15,8 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from spark_jobs.skeleton.java import java_command
-from spark_jobs.skeleton.pinned_jars import pinned_jars
+from spark_jobs.skeleton.java_runtime.java_command import java_command
+from spark_jobs.skeleton.java_runtime.pinned_jars import pinned_jars
 
 CONNECTORS = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}",

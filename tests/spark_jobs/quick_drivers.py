@@ -12,7 +12,7 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-from spark_jobs.skeleton.pinned_jars import pinned_jars
+from spark_jobs.skeleton.java_runtime.pinned_jars import pinned_jars
 from spark_jobs.skeleton.session import _JARS
 from tests.support.class_archive import archive_options
 from tests.support.ivy import CACHE

@@ -3,7 +3,8 @@
     python -m tests.support.lock_libraries
 
 must run after the coordinates of a set have changed. It writes `libraries.lock` for tests and bench, and
-`spark_jobs/skeleton/connector.sha256` for the jars of Spark's connectors. Review the difference before you commit it.
+`spark_jobs/skeleton/java_runtime/connector.sha256` for the jars of Spark's connectors. Review the difference before you
+commit it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from spark_jobs.skeleton.pinned_jars import TABLE
+from spark_jobs.skeleton.java_runtime.pinned_jars import TABLE
 from spark_jobs.skeleton.session import CONNECTORS, EXCLUDED
 from tests.support.apache_kafka import library_sets
 from tests.support.ivy import LOCK, Library, ivy_module, run_ivy, section, sha256_of

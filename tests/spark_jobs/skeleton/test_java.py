@@ -9,7 +9,7 @@ import pytest
 from spark_jobs import compare, flights_chart, wordcount
 from spark_jobs.skeleton import runner, session
 from spark_jobs.skeleton.errors import JobError
-from spark_jobs.skeleton.java import java_command
+from spark_jobs.skeleton.java_runtime.java_command import java_command
 
 BROKERS = ["--bootstrap-servers", "127.0.0.1:9"]
 PROGRAMS: dict[str, tuple[Callable[[Sequence[str]], int], list[str]]] = {
@@ -50,8 +50,8 @@ def test_a_program_without_the_jar_of_a_connector_ends_with_one_line(
 ) -> None:  # fmt: skip
     failed = subprocess.CompletedProcess([], 1, "", "no network\n")
     monkeypatch.setattr(session, "java_command", lambda: "java")
-    monkeypatch.setattr("spark_jobs.skeleton.pinned_jars.java_command", lambda: "java")
-    monkeypatch.setattr("spark_jobs.skeleton.pinned_jars.subprocess.run", lambda *_, **__: failed)
+    monkeypatch.setattr("spark_jobs.skeleton.java_runtime.pinned_jars.java_command", lambda: "java")
+    monkeypatch.setattr("spark_jobs.skeleton.java_runtime.pinned_jars.subprocess.run", lambda *_, **__: failed)
     monkeypatch.setattr(session, "_JARS", tmp_path / "jars")
     assert run(name, tmp_path) == 2
     lines = [*capfd.readouterr().err.splitlines(), *caplog.messages]

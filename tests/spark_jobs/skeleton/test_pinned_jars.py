@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.skeleton import pinned_jars as module
-from spark_jobs.skeleton.pinned_jars import TABLE, PinnedJarError, pinned_jars
+from spark_jobs.skeleton.java_runtime import pinned_jars as module
+from spark_jobs.skeleton.java_runtime.pinned_jars import TABLE, PinnedJarError, pinned_jars
 from spark_jobs.skeleton.session import CONNECTORS
 
 CONTENT = b"a jar"
@@ -46,7 +46,7 @@ def test_a_missing_jar_is_fetched_by_its_coordinates(
         (module_file.parent / NAME).write_bytes(CONTENT)
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr("spark_jobs.skeleton.pinned_jars.subprocess.run", ivy)
+    monkeypatch.setattr("spark_jobs.skeleton.java_runtime.pinned_jars.subprocess.run", ivy)
     assert pinned_jars(tmp_path / "jars", table) == [tmp_path / "jars" / NAME]
     assert 'org="org.some" name="part-of_2.13" rev="1.0"' in asked[0]
     assert capsys.readouterr().err.count("\n") == 1
@@ -57,7 +57,7 @@ def test_a_fetch_that_fails_states_the_jar_and_the_reason(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = subprocess.CompletedProcess([], 1, "first\n", "unresolved dependency\n")
-    monkeypatch.setattr("spark_jobs.skeleton.pinned_jars.subprocess.run", lambda *_, **__: failed)
+    monkeypatch.setattr("spark_jobs.skeleton.java_runtime.pinned_jars.subprocess.run", lambda *_, **__: failed)
     with pytest.raises(PinnedJarError, match=f"{NAME} cannot be fetched from Maven Central: unresolved dependency"):
         pinned_jars(tmp_path / "jars", table)
 

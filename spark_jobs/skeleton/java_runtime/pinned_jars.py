@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from spark_jobs.skeleton.java import java_command
+from spark_jobs.skeleton.java_runtime.java_command import java_command
 
 TABLE = Path(__file__).with_name("connector.sha256")
 _SETTINGS = Path(__file__).with_name("ivysettings.xml")
