@@ -5,7 +5,8 @@ Owns: how much memory each connection holds, and which connections wait for some
 A request that arrives whole is served from the receive buffer that all connections share and is not counted. A request
 that arrives in parts takes its whole announced length in one step, so that a connection that has begun can finish.
 While any memory is left, the next request is admitted, even if it needs more than is left. A connection that gets none
-is not read until others have finished.
+is not read until others have finished. What a client sends before it has logged in is not counted: its size has a limit
+of its own, and clients without a login must not use up the memory of the others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from broker.network.channel import Channel, Hold
+from broker.network.channel import Authentication, Channel, Hold
 from broker.network.connection import Connection, Dispatcher, Registry
 from broker.network.unsent_responses import UnsentResponses
 from protocol.frame import FrameReader
@@ -107,7 +108,7 @@ class AccountedConnection(Connection):
 
     def buffer_updated(self, nbytes: int) -> None:
         super().buffer_updated(nbytes)
-        if not self.arriving_size:
+        if not self.arriving_size or self.channel.authentication is Authentication.PENDING:
             self._memory.give_back(self)
         elif not self._memory.take(self, self.arriving_size):
             self.hold(Hold.REQUEST_MEMORY)

@@ -1,7 +1,7 @@
 """The memory of arriving requests: how much each connection uses, and which ones are held until others finish."""
 
 from base.line_limit import LineLimit
-from broker.network.channel import Channel, Hold
+from broker.network.channel import Authentication, Channel, Hold
 from broker.network.connection import Buffers
 from broker.network.request_memory import AccountedConnection, RequestMemory
 from broker.network.turn_writes import TurnWrites
@@ -168,3 +168,16 @@ def test_time_without_memory_is_added_up_while_a_connection_waits() -> None:
     second.connection.connection_lost(None)
     clock.advance(16_000)
     assert memory.depleted_s == 10
+
+
+def test_what_comes_before_the_login_does_not_use_the_memory() -> None:
+    memory = RequestMemory(MEMORY_SIZE, ManualClock().monotonic_s)
+    strangers = [Client(memory) for _ in range(10)]
+    for stranger in strangers:
+        stranger.connection.channel.authentication = Authentication.PENDING
+        stranger.send(framed(LARGE)[:1000])
+        assert stranger.is_read
+    assert memory.size_left == MEMORY_SIZE
+    stranger.connection.channel.authentication = Authentication.COMPLETE
+    stranger.send(framed(LARGE)[1000:] + framed(LARGE)[:1000])
+    assert memory.size_left == MEMORY_SIZE - LARGE - 4
