@@ -1,11 +1,12 @@
 """Who may read the HTTP port: basic authentication (RFC 7617), and what a refused client gets.
 
-Owns the comparison of passwords, which takes the same time whatever differs, and the log line of a refusal. Must not
-know routes, or where users come from.
+Owns the comparison of passwords, which takes the same time whatever differs, and the log lines of refusals, which are
+few and short, as anyone may cause them. Must not know routes, or where users come from.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import logging
@@ -15,8 +16,14 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from base.line_limit import LineLimit
+
 logger = logging.getLogger("kafka.authorizer.logger")
 
+PATH_SHOWN_MAX: Final = 200
+LINE_INTERVAL_S: Final = 10.0
+LINES_MAX: Final = 10
+"""How many refusals are logged in an interval."""
 CHALLENGE: Final = 'Basic realm="milena", charset="UTF-8"'
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -27,6 +34,7 @@ class HttpAccess:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._credentials = [f"{name}:{password}".encode() for name, password in users.items()]
+        self._lines = LineLimit(LINE_INTERVAL_S, LINES_MAX)
 
     def admits(self, authorization: str | None) -> bool:
         """Return whether the value of the header `Authorization` names a user with its password."""
@@ -48,5 +56,10 @@ class HttpAccess:
         """Serve the request, or respond with 401."""
         if self.admits(request.headers.get(hdrs.AUTHORIZATION)):
             return await handler(request)
-        logger.info("HTTP request for %s from %s is denied: no user with this password", request.path, request.remote)
+        suppressed = self._lines.admit(asyncio.get_running_loop().time())
+        if suppressed is not None:
+            logger.info(
+                "HTTP request for %s from %s is denied: no user with this password (%d such requests not logged)",
+                request.path[:PATH_SHOWN_MAX], request.remote, suppressed,
+            )  # fmt: skip
         return web.Response(status=HTTPStatus.UNAUTHORIZED, headers={hdrs.WWW_AUTHENTICATE: CHALLENGE})

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from broker.environment import environment_of_this_machine
-from broker.metrics.http_access import HttpAccess
+from broker.metrics.http_access import LINES_MAX, PATH_SHOWN_MAX, HttpAccess
 from broker.server import Server
 from broker.settings.listener_security import open_listeners
 from config.broker import BrokerConfig
@@ -141,3 +141,14 @@ def test_an_open_port_is_named_with_the_setting_that_closes_it(settings: dict[st
     lines = [line for line in open_listeners(BrokerConfig.from_properties(settings)) if "metrics.http" in line]
     assert len(lines) == is_open
     assert all("set metrics.http.listener=127.0.0.1:7071" in line for line in lines)
+
+
+async def test_refusals_fill_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kafka.authorizer.logger")
+    async with running_broker(tmp_path, {**LISTENER, **USERS}) as broker, aiohttp.ClientSession() as session:
+        for _ in range(3 * LINES_MAX):
+            async with session.get(f"http://127.0.0.1:{broker.metrics_port}/{'a' * 5000}") as response:
+                assert response.status == 401
+    lines = [record.getMessage() for record in caplog.records if "is denied" in record.getMessage()]
+    assert len(lines) == LINES_MAX
+    assert max(map(len, lines)) < PATH_SHOWN_MAX + 200
