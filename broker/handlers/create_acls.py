@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from base.pause import each
 from broker.handlers.acl_elements import acl_of
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import NO_AUTHORIZER
+from broker.loop.slices import SlicedWork
 from broker.security.acl_store import AclStore
 from broker.security.acls import Operation, is_only_for_filters
 from broker.security.authorizer import Authorizer
@@ -29,10 +31,11 @@ class Needs(Protocol):
 
     authorizer: Authorizer
     acls: AclStore
+    sliced_work: SlicedWork
 
 
 async def handle(services: Needs, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    creations = [acl_of(creation) for creation in request.creations]
+    creations = await each(request.creations, acl_of, services.sliced_work.pause)
     if not services.authorizer.is_active:
         disabled = KafkaError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
         return CreateAclsResponse(results=[_result(disabled) for _ in creations])

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from base.pause import each
 from broker.handlers.acl_elements import filter_of
 from broker.handlers.declaration import Declaration, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.handlers.security_disabled import NO_AUTHORIZER
+from broker.loop.slices import SlicedWork
 from broker.security.acl_store import AclStore
 from broker.security.acls import Filter, Operation
 from broker.security.authorizer import Authorizer
@@ -36,10 +38,11 @@ class Needs(Protocol):
 
     authorizer: Authorizer
     acls: AclStore
+    sliced_work: SlicedWork
 
 
 async def handle(services: Needs, request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    filters = [filter_of(each) for each in request.filters]
+    filters = await each(request.filters, filter_of, services.sliced_work.pause)
     if not services.authorizer.is_active:
         return DeleteAclsResponse(
             filter_results=[

@@ -35,7 +35,7 @@ class Needs(Protocol):
     acls: AclStore
 
 
-def handle(services: Needs, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
+async def handle(services: Needs, request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
     wanted = filter_of(request)
     if not services.authorizer.is_active:
         return DescribeAclsResponse(
@@ -58,7 +58,7 @@ def handle(services: Needs, request: DescribeAclsRequest, context: RequestContex
                     for acl in acls
                 ],
             )
-            for pattern, acls in services.acls.find(wanted)
+            for pattern, acls in await services.acls.find(wanted)
             if context.api_version > 0 or pattern.pattern_type is PatternType.LITERAL
         ],
     )

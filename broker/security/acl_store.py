@@ -98,6 +98,7 @@ class AclStore:
         results: list[KafkaError | None] = [None] * len(creations)
         of_pattern: dict[Pattern, list[int]] = {}
         for number, (pattern, acl) in enumerate(creations):
+            await self._pause()
             try:
                 check_acl(pattern, acl)
                 of_pattern.setdefault(pattern, []).append(number)
@@ -116,10 +117,11 @@ class AclStore:
                     results[number] = without_frames(error)
         return results
 
-    def find(self, wanted: Filter) -> list[tuple[Pattern, list[Acl]]]:
-        """Return the ACLs that match a filter, by pattern."""
+    async def find(self, wanted: Filter) -> list[tuple[Pattern, list[Acl]]]:
+        """Return the ACLs that match a filter, by pattern, as they are when this is called."""
         found = []
-        for pattern, acls in self._authorizer.index:
+        for pattern, acls in list(self._authorizer.index):
+            await self._pause()
             matching = sorted(acl for acl in acls if wanted.matches(pattern, acl))
             if matching:
                 found.append((pattern, matching))
@@ -128,7 +130,7 @@ class AclStore:
     async def delete(self, wanted: Filter) -> list[tuple[Pattern, Acl]]:
         """Delete the ACLs that match a filter and return them. Raises KafkaError."""
         deleted = []
-        for pattern, acls in self.find(wanted):
+        for pattern, acls in await self.find(wanted):
             async with self._reading:
                 await self._edit(pattern, lambda before, acls=acls: before.difference(acls))  # type: ignore[misc]
             deleted += [(pattern, acl) for acl in acls]

@@ -28,6 +28,8 @@ logger = logging.getLogger("kafka.authorizer.logger")
 
 NOT_ASKED = -(2**31)
 """The bit field of operations in a response to a request that does not ask for it."""
+NAME_SHOWN_MAX = 1000
+"""The characters of a name in the audit log; the names of groups and ids may have 32,767."""
 DECISIONS_MAX = 50_000
 """The most decisions that are remembered. All are forgotten when there are more, or when an ACL changes."""
 
@@ -68,6 +70,7 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
         self._known: dict[tuple[str, str, Operation, ResourceType], _Known] = {}
+        self._known_on_any: dict[tuple[str, str, Operation, ResourceType], bool] = {}
         self._known_count = 0
 
     def put(self, pattern: Pattern, acls: Iterable[Acl]) -> None:
@@ -129,13 +132,16 @@ class Authorizer:
         """
         if not self.is_active:
             return True
-        is_allowed = self._is_allowed_on_any(requester, operation, resource_type)
+        key = (requester.principal, requester.client_host, operation, resource_type)
+        is_allowed = self._known_on_any.get(key)
+        if is_allowed is None:
+            self._make_room()
+            is_allowed = self._known_on_any[key] = self._decide_on_any(*key)
         if is_allowed and logger.isEnabledFor(logging.DEBUG):
             _log(logging.DEBUG, "Allowed", requester, operation, resource_type, WILDCARD)
         return is_allowed
 
-    def _is_allowed_on_any(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        principal, host = requester.principal, requester.client_host
+    def _decide_on_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         if principal in self._super_users:
             return True
         if self.index.denies_all(principal, host, operation, resource_type):
@@ -160,15 +166,20 @@ class Authorizer:
                 return False
         is_allowed = self._decide(*key, name)
         if len(name) <= NAME_LENGTH_MAX:  # a topic never has a longer name, which would only cost memory
-            if self._known_count >= DECISIONS_MAX:
-                self._forget()
-            self._known_count += 1
+            self._make_room()
             known = self._known.setdefault(key, _Known())
             (known.allowed if is_allowed else known.denied).add(name)
         return is_allowed
 
+    def _make_room(self) -> None:
+        """Count a decision that will be remembered; forget the others if there are too many."""
+        if self._known_count >= DECISIONS_MAX:
+            self._forget()
+        self._known_count += 1
+
     def _forget(self) -> None:
         self._known.clear()
+        self._known_on_any.clear()
         self._known_count = 0
 
     def _decide(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
@@ -189,6 +200,6 @@ def _log(
         outcome,
         operation.title,
         requester.client_host,
-        Pattern(resource_type, name, PatternType.LITERAL),
+        Pattern(resource_type, name[:NAME_SHOWN_MAX], PatternType.LITERAL),
         APIS[requester.api_key].name,
     )

@@ -31,6 +31,14 @@ class Broker:
         return dict(self.authorizer.index)
 
 
+class Client:
+    """Who asks for a permission."""
+
+    principal = ALLOW.principal
+    client_host = "127.0.0.1"
+    api_key = 22
+
+
 @pytest.fixture
 async def brokers(store: MemoryStore, tree: MemoryTree) -> AsyncIterator[tuple[Broker, Broker]]:
     other_store = MemoryStore(tree)
@@ -171,3 +179,40 @@ async def test_unreadable_acls_deny_everything(brokers: tuple[Broker, Broker], s
     assert here.authorizer.index.decide("User:alice", "::1", Operation.READ, ResourceType.TOPIC, "t") is False
     (result,) = await here.acls.create([(TOPIC, ALLOW)])
     assert result is not None, "the node is not overwritten"
+
+
+async def test_a_search_yields_after_each_pattern(store: MemoryStore) -> None:
+    pauses = 0
+
+    async def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    acls = AclStore(store, Authorizer(is_active=True), pause)
+    await acls.start()
+    names = [f"t-{number}" for number in range(20)]
+    await acls.create([(Pattern(ResourceType.TOPIC, name), ALLOW) for name in names])
+    for wanted, found in ((EVERYTHING, 20), (EVERYTHING._replace(name="none"), 0)):
+        pauses = 0
+        assert len(await acls.find(wanted)) == found
+        assert pauses == len(names)
+    acls.stop()
+
+
+def test_permission_on_any_resource_is_decided_once_until_an_acl_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    authorizer = Authorizer(is_active=True)
+    authorizer.put(TOPIC, [ALLOW])
+    decided = []
+    decide = authorizer.index.allows_any
+
+    def counted(*question: object) -> bool:
+        decided.append(question)
+        return decide(*question)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(authorizer.index, "allows_any", counted)
+    client = Client()
+    for _ in range(3):
+        assert authorizer.allows_on_any(client, Operation.READ, ResourceType.TOPIC)
+    assert len(decided) == 1
+    authorizer.put(TOPIC, [])
+    assert not authorizer.allows_on_any(client, Operation.READ, ResourceType.TOPIC)
