@@ -8,7 +8,7 @@ Owns the messages and the proof. Must not know where credentials are stored. The
     server-final  v=signature
 
 A user without a credential goes through the same steps with a decoy, so neither steps nor times reveal whether a user
-exists.
+exists to one who asks one broker: the secret that makes decoys is that of the broker's process.
 
 librdkafka before 2.6.1 repeats the client's nonce: `r=clientnonce+clientnonce+servernonce`. Kafka 3.9 accepts that, and
 so does this. Every other nonce is rejected (CVE-2024-56128).
@@ -89,7 +89,8 @@ class ScramExchange:
         self._client_nonce = ""
         self._header = ""
         self._signed = ""
-        self._user: ScramUser | None = None
+        self._name = ""
+        self._is_by_token = False
         self._credential: ScramCredential | None = None
 
     def evaluate(self, token: bytes) -> Step:
@@ -109,8 +110,8 @@ class ScramExchange:
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        is_by_token = ",tokenauth=true" in message["extensions"].lower()
-        user = self._user = self._lookup(name, is_by_token)
+        self._name, self._is_by_token = name, ",tokenauth=true" in message["extensions"].lower()
+        user = self._lookup(name, self._is_by_token)
         credential = self._credential = self._decoy(name) if user is None else user.credential
         self._client_nonce, self._header = message["nonce"], message["header"]
         salt = b64encode(credential.salt).decode()
@@ -134,10 +135,12 @@ class ScramExchange:
             raise InvalidCredentials("the proof has the wrong length")
         client_key = bytes(a ^ b for a, b in zip(proof, client_signature, strict=True))
         is_right = hmac.compare_digest(hashlib.new(self._digest, client_key).digest(), credential.stored_key)
-        if not is_right or self._user is None:
+        # Between the two messages the credential may have been removed or changed.
+        user = self._lookup(self._name, self._is_by_token)
+        if not is_right or user is None or user.credential != credential:
             raise InvalidCredentials("the proof is wrong, or the user has no credential")
         signature = b64encode(hmac.digest(credential.server_key, signed, self._digest))
-        return Step(b"v=" + signature, self._user.login)
+        return Step(b"v=" + signature, user.login)
 
     def _decoy(self, name: str) -> ScramCredential:
         salt = hmac.digest(self._secret, name.encode(), "sha256")[:26]

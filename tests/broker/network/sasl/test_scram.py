@@ -192,3 +192,21 @@ def test_independent_client_rejects_a_server_with_another_key() -> None:
     client.get_client_final()
     with pytest.raises(ScramException):
         client.set_server_final("v=" + b64encode(bytes(32)).decode())
+
+
+@pytest.mark.parametrize("now", [None, "another"])
+def test_a_credential_that_is_removed_or_changed_between_the_messages_is_void(now: str | None) -> None:
+    digest = Digest.SCRAM_SHA_256
+    passwords: dict[str, str] = {"alice": "pencil"}
+
+    def lookup(name: str, is_by_token: bool) -> ScramUser | None:
+        return ScramUser(credential(passwords[name], digest), Login(name)) if name in passwords else None
+
+    client = ScramClient([digest.mechanism], "alice", "pencil")
+    server = ScramExchange(digest, lookup, "server", SECRET)
+    client.set_server_first(server.evaluate(client.get_client_first().encode()).token.decode())
+    del passwords["alice"]
+    if now is not None:
+        passwords["alice"] = now
+    with pytest.raises(InvalidCredentials):
+        server.evaluate(client.get_client_final().encode())
