@@ -116,7 +116,13 @@ class ClientQuotas:
         entity = entity_of(names)
         if entity.parts[0][0] == STORED_TYPES[IP]:
             await check_address(entity.parts[0][1])
-        written = {change.key: stored_quota(entity, change) for change in changes}
+        keys = _keys_of(entity)
+        # The node of a user holds its SCRAM credentials as well, which are not taken away here.
+        written = {
+            change.key: stored_quota(entity, change)
+            for change in changes
+            if change.value is not None or change.key in keys
+        }
 
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
             after = {**before, **written}
@@ -197,7 +203,7 @@ def stored_quota(entity: ConfigEntity, change: QuotaChange) -> str | None:
         KafkaError: INVALID_REQUEST.
     """
     key, value = change.key, change.value
-    keys = IP_KEYS if entity.parts[0][0] == STORED_TYPES[IP] else CLIENT_KEYS
+    keys = _keys_of(entity)
     if value is None:
         return None
     if key not in keys:
@@ -211,6 +217,10 @@ def stored_quota(entity: ConfigEntity, change: QuotaChange) -> str | None:
     if abs(whole - value) > EPSILON or whole > LARGEST[keys[key]]:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {key} must be a {keys[key].name} value")
     return str(whole)
+
+
+def _keys_of(entity: ConfigEntity) -> Mapping[str, ConfigType]:
+    return IP_KEYS if entity.parts[0][0] == STORED_TYPES[IP] else CLIENT_KEYS
 
 
 async def check_address(name: str | None) -> None:

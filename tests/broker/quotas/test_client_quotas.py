@@ -18,6 +18,7 @@ from broker.quotas.client_quotas import (
 )
 from controller.coordination.memory_store import MemoryStore, MemoryTree
 from controller.tree import paths
+from controller.tree.entity_configs import change_overrides, entity_overrides
 from controller.tree.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 
@@ -243,3 +244,11 @@ async def test_values_that_are_refused(
 async def test_whole_numbers_that_were_computed_are_taken(quotas: ClientQuotas) -> None:
     await quotas.alter([(USER, "a")], [QuotaChange("producer_byte_rate", 0.1 * 30)], validate_only=False)
     assert (await quotas.describe([], is_strict=False))[0][1] == {"producer_byte_rate": 3.0}
+
+
+async def test_only_quotas_are_taken_away(quotas: ClientQuotas, store: MemoryStore) -> None:
+    entity = entity_of([(USER, "alice")])
+    await change_overrides(store, entity, lambda _: {"SCRAM-SHA-512": "salt=", "request_percentage": "1"})
+    changes = [QuotaChange("SCRAM-SHA-512", None), QuotaChange("request_percentage", None)]
+    await quotas.alter([(USER, "alice")], changes, validate_only=False)
+    assert await entity_overrides(store, entity) == {"SCRAM-SHA-512": "salt="}
