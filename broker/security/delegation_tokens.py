@@ -79,6 +79,8 @@ class DelegationTokens:
         self._secret = None if secret is None else secret.encode()
         self._times = times
         self._known: dict[str, DelegationToken] = {}
+        self._ids: dict[bytes, str] = {}
+        """By HMAC, which requests name a token by. The secret is not in what they name."""
         self._credentials: dict[tuple[str, Digest], ScramCredential] = {}
         self._reading = InOrder()
         """Keeps reads, writes and effects in one order: an older read of all tokens must not undo a newer change."""
@@ -102,6 +104,7 @@ class DelegationTokens:
             names = await self._store.children(TOKENS)
             nodes = await self._store.get_many([f"{TOKENS}/{name}" for name in names])
             self._known.clear()
+            self._ids.clear()
             self._credentials.clear()
             for name, node in zip(names, nodes, strict=True):
                 self._put(name, None if node is None else node.data)
@@ -135,7 +138,7 @@ class DelegationTokens:
         token = DelegationToken(token_id, owner, requester, renewers, now_ms, expires_ms, ends_ms)
         async with self._reading:
             await self._store.multi([Create(f"{TOKENS}/{token_id}", encode_token(token)), self._notice(token_id)])
-            self._known[token_id] = token
+            self._keep(token)
         logger.info("created the delegation token %s of %s", token_id, owner)
         return token
 
@@ -167,12 +170,12 @@ class DelegationTokens:
 
     def _owned(self, principal: str, token_hmac: bytes) -> DelegationToken:
         self._require_enabled()
-        for token in self._known.values():
-            if hmac.compare_digest(self.hmac_of(token), token_hmac):
-                if not token.belongs_to(principal):
-                    raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
-                return token
-        raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        token = self._known.get(self._ids.get(token_hmac, ""))
+        if token is None:
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        if not token.belongs_to(principal):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+        return token
 
     def _is_expired(self, token: DelegationToken) -> bool:
         return self._clock.now_ms() > min(token.expires_ms, token.ends_ms)
@@ -185,7 +188,7 @@ class DelegationTokens:
                 await self._store.multi([SetData(path, encode_token(changed)), self._notice(token.token_id)])
             except NoNode as error:
                 raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND) from error
-            self._known[token.token_id] = changed
+            self._keep(changed)
         return changed.expires_ms
 
     async def _remove(self, token: DelegationToken) -> None:
@@ -205,14 +208,20 @@ class DelegationTokens:
             (node,) = await self._store.get_many([f"{TOKENS}/{token_id}"])
             self._put(token_id, None if node is None else node.data)
 
+    def _keep(self, token: DelegationToken) -> None:
+        self._known[token.token_id] = token
+        self._ids[self.hmac_of(token)] = token.token_id
+
     def _put(self, token_id: str, data: bytes | None) -> None:
-        self._known.pop(token_id, None)
+        known = self._known.pop(token_id, None)
+        if known is not None:
+            del self._ids[self.hmac_of(known)]
         if data is None:
             for digest in Digest:
                 self._credentials.pop((token_id, digest), None)
             return
         try:
-            self._known[token_id] = decode_token(token_id, data)
+            self._keep(decode_token(token_id, data))
         except Undecodable as error:
             logger.error("ignoring a delegation token: %s", error)
 

@@ -148,3 +148,22 @@ async def test_tokens_are_off_without_a_secret(store: MemoryStore) -> None:
     with pytest.raises(KafkaError) as caught:
         await off.create(ALICE, ALICE, [], -1)
     assert caught.value.code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+
+
+async def test_a_token_is_found_without_a_look_at_the_others(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    created = [await tokens.created() for _ in range(20)]
+    named = tokens.tokens.hmac_of(created[7])
+    computed: list[DelegationToken] = []
+    hmac_of = tokens.tokens.hmac_of
+
+    def counted(token: DelegationToken) -> bytes:
+        computed.append(token)
+        return hmac_of(token)
+
+    monkeypatch.setattr(tokens.tokens, "hmac_of", counted)
+    assert await tokens.tokens.renew(ALICE, named, -1)
+    assert {token.token_id for token in computed} <= {created[7].token_id}
+    await tokens.tokens.expire(ALICE, named, -1)
+    with pytest.raises(KafkaError) as raised:
+        await tokens.tokens.renew(ALICE, named, -1)
+    assert raised.value.code is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
