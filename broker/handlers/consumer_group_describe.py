@@ -17,6 +17,7 @@ from broker.groups.machine.consumer.group import ConsumerGroup
 from broker.groups.machine.consumer.member import Member as GroupMember
 from broker.groups.machine.consumer.partitions import Partitions
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions, itself
+from broker.handlers.member_topics import HIDDEN, NOTE, hides_some
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
@@ -36,7 +37,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 API = Declaration(
     ApiKey.CONSUMER_GROUP_DESCRIBE,
-    permissions=Permissions(group=Operation.DESCRIBE),
+    permissions=Permissions(group=Operation.DESCRIBE, note=NOTE),
     names=Names(each=Each(ResourceType.GROUP, "group_ids", "groups", itself)),
     elements=Elements.BULK,
 )
@@ -91,6 +92,10 @@ def _described(
         assignor_name=group.assignor_name(),
         members=[_member(services.metadata_cache, member) for member in group.members.values()],
     )
+    assignments = [one for member in described.members for one in (member.assignment, member.target_assignment)]
+    names = {topic.topic_name for one in assignments for topic in one.topic_partitions}
+    if hides_some(services.authorizer, context, names):
+        return _nothing(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN)
     if request.include_authorized_operations:
         described.authorized_operations = services.authorizer.operations(context, ResourceType.GROUP, group_id)
     return described

@@ -10,6 +10,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.machine.consumer.member import Member as GroupMember
 from broker.groups.machine.share.group import ShareGroup
 from broker.handlers.declaration import Declaration, Each, Elements, Names, Permissions, itself
+from broker.handlers.member_topics import HIDDEN, NOTE, hides_some
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation, ResourceType
@@ -27,7 +28,7 @@ from protocol.messages.share_group_describe import (
 
 API = Declaration(
     ApiKey.SHARE_GROUP_DESCRIBE,
-    permissions=Permissions(group=Operation.DESCRIBE),
+    permissions=Permissions(group=Operation.DESCRIBE, note=NOTE),
     names=Names(each=Each(ResourceType.GROUP, "group_ids", "groups", itself)),
     elements=Elements.BULK,
 )
@@ -80,6 +81,9 @@ def _described(
         assignor_name=group.assignor_name(),
         members=[_member(services.metadata_cache, member) for member in group.members.values()],
     )
+    names = {topic.topic_name for member in described.members for topic in member.assignment.topic_partitions}
+    if hides_some(services.authorizer, context, names):
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=HIDDEN)
     if request.include_authorized_operations:
         described.authorized_operations = services.authorizer.operations(context, ResourceType.GROUP, group_id)
     return described

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from broker.security.acls import Acl, Operation, Pattern, Permission, ResourceType
+from config.broker_properties import AUTHORIZERS
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
@@ -50,3 +52,22 @@ async def test_a_broker_that_offers_the_classic_protocol_alone_refuses_each_grou
         assert [(each.error_code, each.error_message, each.group_id, each.members) for each in response.groups] == [
             (ErrorCode.UNSUPPORTED_VERSION, None, name, []) for name in "gh"
         ]
+
+
+async def test_a_group_is_hidden_from_clients_that_may_not_describe_its_topics(tmp_path: Path) -> None:
+    settings = {"authorizer.class.name": AUTHORIZERS[0], "super.users": "User:admin"}
+    async with running_broker(tmp_path, settings) as broker:
+        stranger, broker.channel.principal = broker.channel.principal, "User:admin"
+        await begin_to_coordinate(broker)
+        await heartbeat(broker, joining("g"))
+        describe = Acl(stranger, "*", Operation.DESCRIBE, Permission.ALLOW)
+        sent = ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+        for pattern, code, member_count in (
+            (Pattern(ResourceType.GROUP, "g"), ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0),
+            (Pattern(ResourceType.TOPIC, "t"), ErrorCode.NONE, 1),
+        ):
+            await broker.services.acls.create([(pattern, describe)])
+            broker.channel.principal = stranger
+            (group,) = (await broker.ask(sent, 1)).groups
+            assert (group.error_code, len(group.members)) == (code, member_count)
+            assert "t" not in (group.error_message or "").split()

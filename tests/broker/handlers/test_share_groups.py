@@ -14,11 +14,13 @@ import pytest_asyncio
 
 from broker.loop.promise import Promise
 from broker.replica.partition import Partition
+from broker.security.acls import Acl, Operation, Pattern, Permission, ResourceType
 from broker.share import shared_partition
 from broker.share.machine.deliveries import RecordState, StateBatch
 from broker.share.machine.records import ShareKey
 from broker.share.machine.state_calls import Delete, Read, Write
 from broker.share.machine.stored_states import ShareState
+from config.broker_properties import AUTHORIZERS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_share_group_offsets import (
     AlteredPartition,
@@ -50,6 +52,7 @@ from protocol.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
@@ -778,3 +781,23 @@ async def test_states_of_deleted_topics_are_deleted_in_groups_without_members(sh
     async with asyncio.timeout(10):
         while partition.states:  # noqa: ASYNC110 - no event says when a state is deleted
             await asyncio.sleep(0.001)
+
+
+async def test_a_group_is_hidden_from_clients_that_may_not_describe_its_topics(tmp_path: Path, name: str) -> None:
+    settings = {**SETTINGS, "authorizer.class.name": AUTHORIZERS[0], "super.users": "User:admin"}
+    async with running_broker(tmp_path, settings) as broker:
+        stranger, broker.channel.principal = broker.channel.principal, "User:admin"
+        await broker.create_topic(name)
+        await begin_to_coordinate(broker)
+        shared = Shared(broker, name)
+        await shared.begin()
+        describe = Acl(stranger, "*", Operation.DESCRIBE, Permission.ALLOW)
+        sent = ShareGroupDescribeRequest(group_ids=[shared.group], include_authorized_operations=False)
+        for pattern, code, member_count in (
+            (Pattern(ResourceType.GROUP, shared.group), ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0),
+            (Pattern(ResourceType.TOPIC, name), ErrorCode.NONE, 1),
+        ):
+            await broker.services.acls.create([(pattern, describe)])
+            broker.channel.principal = stranger
+            (group,) = (await broker.ask(sent, 1)).groups
+            assert (group.error_code, len(group.members)) == (code, member_count)
