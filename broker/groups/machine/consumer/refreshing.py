@@ -48,12 +48,19 @@ class Refreshing(StoredGroup):
         self._seen: object = _NEVER_SEEN
         """The stamp of the topics that `topics` and `regexes` are of."""
         self._visible: dict[str, Visible] = {}
-        """By regular expression: the topics that the last member with it may see."""
+        """By regular expression: the topics that the last member with it may see. Unknown until its first heartbeat at
+        this coordinator."""
+        self._postponed: set[str] = set()
+        """The regular expressions that were not looked up for that reason."""
         self.rebalance_count = 0
 
     def is_refresh_due(self, topics: Topics) -> bool:
         """Whether `refresh` has to run."""
-        is_news = self.epoch > self.target_epoch or self._seen is not topics.stamp
+        is_news = (
+            self.epoch > self.target_epoch
+            or self._seen is not topics.stamp
+            or not self._postponed.isdisjoint(self._visible)
+        )
         return is_news and not self._is_refreshing and bool(self.members)
 
     async def refresh(self, topics: Topics, pause: Pause) -> None:
@@ -93,16 +100,16 @@ class Refreshing(StoredGroup):
         """Return what each regular expression stands for that has to be looked up."""
         wanted = {member.subscription.subscribed_topic_regex for member in self.members.values()} - {None, ""}
         if self._seen is topics.stamp:
-            wanted -= self.regexes.keys()
+            wanted -= self.regexes.keys() - self._postponed
         found: dict[str, list[str]] = {}
         for regex in sorted(filter(None, wanted)):
             matches, may_see = self._rules.matcher(regex), self._visible.get(regex)
+            if may_see is None:
+                self._postponed.add(regex)
+                continue
+            self._postponed.discard(regex)
             found[regex] = sorted(
-                [
-                    name
-                    async for name in through(topics.names(), pause)
-                    if matches(name) and (may_see is None or may_see(name))
-                ]
+                [name async for name in through(topics.names(), pause) if matches(name) and may_see(name)]
             )
         return found
 
@@ -112,6 +119,7 @@ class Refreshing(StoredGroup):
         for regex in [regex for regex in self.regexes if regex not in in_use]:
             self._set_regex(regex, None)
             self._visible.pop(regex, None)
+            self._postponed.discard(regex)
         for regex, names in found.items():
             if regex in in_use and (regex not in self.regexes or self.regexes[regex].topics != names):
                 self._set_regex(regex, RegexValue(topics=names, version=0, timestamp=0))

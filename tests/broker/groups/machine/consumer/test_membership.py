@@ -372,3 +372,22 @@ def _request(client: Client, epoch: int | None = None) -> Heartbeat:
     return Heartbeat(
         client.member_id, at, None, None, -1, None, None, None, client.has, "client", "/127.0.0.1", lambda _: True
     )
+
+
+def test_after_a_move_an_expression_waits_for_a_member_that_says_what_it_may_see() -> None:
+    cluster = Cluster(orders=1)
+    first, second = Client(cluster, "a", regex="o.*"), Client(cluster, "b", regex="(orders|secret).*")
+    heartbeats(first, second)
+    cluster.group = cluster.reloaded()
+    cluster.group.resume(cluster.moment)
+    cluster.topics.put("secret", 1)
+    cluster.topics.put("orders-2", 1)
+    first.heartbeat()
+    known = cluster.group.regexes
+    assert known["o.*"].topics == ["orders", "orders-2"]
+    assert known["(orders|secret).*"].topics == ["orders"]
+    second.heartbeat(may_see=lambda name: name != "secret")
+    assert known["(orders|secret).*"].topics == ["orders", "orders-2"]
+    epoch = cluster.group.epoch
+    heartbeats(first, second)
+    assert cluster.group.epoch == epoch
