@@ -42,7 +42,7 @@ from broker.requests.request_log import described, described_response
 from broker.requests.request_metrics import RequestMetrics, ServedRequest
 from broker.requests.routes import TABLE
 from broker.requests.services import Services
-from broker.requests.throttling import applied, limited
+from broker.requests.throttling import limited, record, with_throttle
 from controller.store.state_store import StoreUnavailable
 from protocol.api import APIS, Api
 from protocol.api_key import ApiKey
@@ -124,22 +124,23 @@ class RequestDispatcher:
 
     def _framed_by_quota(self, route: Route, context: ServedRequest, response: object, elements_left: int) -> Buffers:
         """Do the same as `_framed`, after the request was recorded."""
-        return RequestDispatcher._framed(self, route, context, self._recorded(context, response), elements_left)
+        self._record(context)
+        stated = with_throttle(route.declaration, context, response)
+        return RequestDispatcher._framed(self, route, context, stated, elements_left)
 
     def _completed_by_quota(self, context: ServedRequest, buffers: Buffers | None) -> Buffers | Outcome | None:
         """Do the same as `_completed`; a request without a response was not recorded before."""
         if buffers is None:
-            self._recorded(context, None)
+            self._record(context)
         return RequestDispatcher._completed(self, context, buffers)
 
-    def _recorded(self, context: ServedRequest, response: object) -> object:
+    def _record(self, context: ServedRequest) -> None:
         if context.is_recorded:
-            return response
+            return
         context.is_recorded = True
-        declaration = self._table[context.api_key].API
         now_s = self._monotonic_s()
         context.end_wait(now_s)  # its client is not charged for the time that others took
-        return applied(self._services.enforced_quotas, declaration, context, response, now_s)
+        record(self._services.enforced_quotas, self._table[context.api_key].API, context, now_s)
 
     def dispatch(self, frame: memoryview, channel: Channel) -> Response:
         """Serve one frame; see `broker.network.connection.Dispatcher`."""
@@ -358,6 +359,8 @@ class RequestDispatcher:
     ) -> Buffers | Outcome | None:
         """Run `_framed` in a thread, for a response of many elements."""
         context.end_wait(self._monotonic_s())
+        if self._services.enforced_quotas.is_active:
+            self._record(context)  # not in the thread: quotas belong to the event loop
         buffers = await self._services.cpu_pool.run(lambda: self._framed(route, context, response, ELEMENTS_UNLIMITED))
         return self._completed(context, buffers)
 

@@ -32,32 +32,31 @@ def quota_entity(context: RequestContext) -> tuple[str, str]:
     return context.principal.partition(":")[2], context.client_id or ""
 
 
-def applied(
-    quotas: EnforcedQuotas, declaration: Declaration, context: ServedRequest, response: object, now_s: float
-) -> Any:
-    """Record a request and return its response, which may state a throttle. `response` may be None."""
+def record(quotas: EnforcedQuotas, declaration: Declaration, context: ServedRequest, now_s: float) -> None:
+    """Record a request, on the event loop; `context.mute_ms` says then for how long its client is throttled."""
     if context.channel.authentication is not Authentication.COMPLETE:
-        return response
+        return
     extras = context.extras
     waited_s = 0.0 if extras is None else extras.waited_s + extras.queue_s
     elapsed_s = max(now_s - context.received_s - waited_s, 0.0)
     if context.is_of_broker:
         quotas.record_exempt_request(elapsed_s * PERCENT_PER_SECOND)
-        return response
+        return
     user, client_id = quota_entity(context)
     produced_size = context.size if declaration.has_records else 0
     throttle_ms = quotas.record_request(user, client_id, elapsed_s * PERCENT_PER_SECOND, produced_size)
-    if not throttle_ms and not context.mute_ms:
+    context.mute_ms = max(throttle_ms, context.mute_ms)
+
+
+def with_throttle(declaration: Declaration, context: ServedRequest, response: Any) -> Any:
+    """Return the response of a recorded request, which states a throttle if there is one."""
+    if not context.mute_ms:
         return response
-    throttle_ms = max(throttle_ms, context.mute_ms)
-    context.mute_ms = throttle_ms
-    if response is None:
-        return None
     if type(response) is RowResponse and not declaration.applies_quota:
         # A throttled response is rare, so its rows are not written with a throttle of their own.
         response = decode(APIS[context.api_key].response, context.api_version, b"".join(response.write()))
     if hasattr(response, "throttle_time_ms"):
-        response.throttle_time_ms = throttle_ms
+        response.throttle_time_ms = context.mute_ms
     return response
 
 

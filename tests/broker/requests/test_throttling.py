@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from broker.network.channel import Authentication
 from broker.network.connection import Outcome
+from broker.quotas.enforcement import EnforcedQuotas
 from broker.requests.dispatch import RequestDispatcher
 from broker.settings.component_settings import quota_defaults, quota_windows
 from config.broker import BrokerConfig
@@ -26,6 +28,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.update_metadata import UpdateMetadataRequest
@@ -258,3 +261,21 @@ def test_windows_and_defaults_come_from_the_settings() -> None:
     config = BrokerConfig.from_properties({"quota.window.num": "5", "quota.producer.default": "7"})
     assert quota_windows(config).count == 5
     assert {key.name: value for key, value in quota_defaults(config).items()} == {"PRODUCE": 7.0}
+
+
+async def test_quotas_are_counted_on_the_event_loop_whatever_thread_encodes_the_response(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await set_quota(broker, "request_percentage", 1000)
+    threads = []
+    record = EnforcedQuotas.record_request
+
+    def recorded(*values: Any) -> float:
+        threads.append(threading.current_thread())
+        return record(*values)
+
+    monkeypatch.setattr(EnforcedQuotas, "record_request", recorded)
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(10_000)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=partitions)])
+    assert len((await broker.ask(request, 1)).topics[0].partitions) == len(partitions)
+    assert threads == [threading.main_thread()]
