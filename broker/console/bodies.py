@@ -6,11 +6,13 @@ Owns the check and its messages. Pure. Must not know any resource.
 from __future__ import annotations
 
 import types
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from broker.console.problem import bad_request
 
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+_hints = cache(get_type_hints)
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -49,7 +51,7 @@ def require_type(value: object, kind: Any, path: str = "the body") -> None:
 def _require_object(value: object, kind: Any, path: str) -> None:
     if not isinstance(value, dict):
         raise bad_request(f"{path}: expected an object")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for name in kind.__required_keys__:
         if name not in value:
             raise bad_request(f"{path}.{name} is missing")

@@ -18,6 +18,7 @@ import html
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any, Final
@@ -43,7 +44,8 @@ logger = logging.getLogger("milena.console")
 REQUEST_TIME_MAX_S: Final = 20.0
 REQUESTS_MAX: Final = 32
 """Requests for JSON that are served at the same time; further ones wait for their turn."""
-"""How long the client of a long read may read nothing."""
+BODY_SIZE_ON_LOOP_MAX: Final = 32 << 10
+"""Larger bodies are read in a thread."""
 
 CONTENT_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 PAGES: Final = ("index.html",)
@@ -194,13 +196,23 @@ class ConsoleHttp:
         if resource.is_write and not self._console.is_writing_enabled:
             raise ProblemError(HTTPStatus.FORBIDDEN, "the console is read-only: console.write.enable is false")
         if resource.body is not None:
-            body_given = await _body_of(request)
-            require_type(body_given, resource.body)
-            arguments["body"] = body_given
+            arguments["body"] = await self._given(request, resource.body)
         elif resource.is_write and request.headers.get("X-Requested-With") != "milena-console":
             raise bad_request("a request that changes something needs the header X-Requested-With: milena-console")
         result = await resource.serve(self._console, **arguments)
         return json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+    async def _given(self, request: web.Request, kind: type) -> dict[str, Any]:
+        """Return the JSON object in a request, which is of a type. Raises ProblemError."""
+        if request.content_type != "application/json":
+            raise ProblemError(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"content type {request.content_type[:60]!r}, expected application/json",
+            )
+        read = partial(_body_of, await request.read(), kind)
+        if request.content_length is not None and request.content_length <= BODY_SIZE_ON_LOOP_MAX:
+            return read()
+        return await self._console.services.cpu_pool.run(read)
 
     async def _stream(self, resource: Resource, request: web.Request) -> web.StreamResponse:
         arguments = parsed(resource, request.match_info, _single(request))
@@ -265,14 +277,10 @@ def _single(request: web.Request) -> dict[str, str]:
     return query
 
 
-async def _body_of(request: web.Request) -> dict[str, Any]:
-    """Return the JSON object in a request. Raises ProblemError."""
-    if request.content_type != "application/json":
-        raise ProblemError(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"content type {request.content_type[:60]!r}, expected application/json"
-        )
+def _body_of(data: bytes, kind: type) -> dict[str, Any]:
+    """Return the JSON object in a body, which is of a type. Raises ProblemError."""
     try:
-        parsed_body = json.loads(await request.read())
+        parsed_body = json.loads(data)
         json.dumps(parsed_body, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise bad_request("the body has characters that are not Unicode") from None
@@ -280,6 +288,7 @@ async def _body_of(request: web.Request) -> dict[str, Any]:
         raise bad_request(f"the body is no JSON: {error}") from error
     if not isinstance(parsed_body, dict):
         raise bad_request("the body is no JSON object")
+    require_type(parsed_body, kind)
     return parsed_body
 
 

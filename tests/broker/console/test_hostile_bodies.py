@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from broker.loop.cpu_pool import CpuPool
 from tests.broker.console.conftest import ConsoleUser
 from tests.broker.console.test_changes import AUTHORIZER, NEW, RULE, USER, WRITING
 from tests.broker.console.test_resources import NULL, commit
@@ -78,3 +79,22 @@ async def test_hostile_values_get_one_sentence_and_change_nothing(console: Conso
     assert [await console.get(page) for page in pages] == before
     assert [each["group"] for each in (await console.get("/groups"))["groups"]] == ["g"]
     assert [each["name"] for each in (await console.get("/topics"))["topics"]] == ["t"]
+
+
+async def test_large_bodies_are_read_beside_the_event_loop(
+    console: ConsoleUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = console.broker.services.cpu_pool
+    jobs = []
+    run = type(pool).run
+
+    def counted(self: CpuPool, job: Callable[[], Any]) -> Awaitable[Any]:
+        jobs.append(job)
+        return run(self, job)
+
+    monkeypatch.setattr(type(pool), "run", counted)
+    for count, is_large in ((10, False), (100_000, True)):
+        jobs.clear()
+        body = {"topics": [""] * count, "strategy": "earliest", "value": 0, "confirm": [{}]}
+        status, problem = await console.send("POST", "/groups/g/offsets", body)
+        assert (status, bool(jobs)) == (400, is_large), problem
