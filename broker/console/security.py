@@ -83,10 +83,12 @@ class _Asked:
 
 
 async def security(console: Console) -> Security:
-    """Return users, quotas and ACLs as this broker knows them."""
+    """Return quotas and ACLs as this broker knows them, and users as the controller does."""
     problems: list[str] = []
-    users = await _part(console, "users", DescribeUserScramCredentialsRequest(users=None), problems)
-    quotas = await _part(console, "quotas", DescribeClientQuotasRequest(components=[], strict=False), problems)
+    here, controller = console.services.broker_id, console.services.metadata_cache.controller_id
+    users = await _part(console, controller, "users", DescribeUserScramCredentialsRequest(users=None), problems)
+    every = DescribeClientQuotasRequest(components=[], strict=False)
+    quotas = await _part(console, here, "quotas", every, problems)
     rules = await acls(console, problems)
     return Security(
         has_authorizer=console.services.authorizer.is_active,
@@ -169,7 +171,7 @@ async def acls(console: Console, problems: list[str]) -> list[AclRow]:
         operation=ANY,
         permission_type=ANY,
     )
-    response = await _part(console, "ACLs", request, problems)
+    response = await _part(console, console.services.broker_id, "ACLs", request, problems)
     return [] if response is None else await _rows(response, pause)
 
 
@@ -193,10 +195,10 @@ async def _rows(response: DescribeAclsResponse, pause: Pause) -> list[AclRow]:
     return rows
 
 
-async def _part(console: Console, what: str, request: object, problems: list[str]) -> Any:
-    """Return the response to one request; None, and a problem, if it failed."""
+async def _part(console: Console, broker_id: int, what: str, request: object, problems: list[str]) -> Any:
+    """Return the response of a broker to one request; None, and a problem, if it failed."""
     try:
-        response = await console.client.ask(console.services.broker_id, request)
+        response = await console.client.ask(broker_id, request)
     except (KafkaError, Malformed, PeerUnavailable) as error:
         problems.append(f"{what}: {error}")
         return None

@@ -9,7 +9,7 @@ brokers that have them; only a list that is sorted by size needs those of all to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
 from base.pause import Pause
@@ -21,6 +21,7 @@ from broker.console.cluster_client import EARLIEST, LATEST, Responses
 from broker.console.console import Console
 from broker.console.group_lags import TopicGroup, groups_by_topic
 from broker.console.problem import not_found
+from broker.security.acls import Operation, ResourceType
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
 
@@ -183,7 +184,7 @@ async def topic(console: Console, *, name: str, offset: int, limit: int) -> Topi
         is_internal=name in INTERNAL_TOPICS,
         partition_count=len(state.partitions),
         replication_factor=_replication_factor(state),
-        overrides=dict(console.services.topic_configs.overrides(name)),
+        overrides=dict(_overrides(console, name)),
         partitions=rows,
         unavailable=unavailable_of(logs),
     )
@@ -289,7 +290,7 @@ async def _rows(console: Console, states: list[TopicState]) -> tuple[list[TopicR
                 cluster_messages_in=cluster_rates.records_in(console, state),
                 bytes_in=bytes_in,
                 bytes_out=bytes_out,
-                overrides=len(console.services.topic_configs.overrides(state.name)),
+                overrides=len(_overrides(console, state.name)),
                 groups=None if readers is None else readers.get(state.name, []),
             )
         )
@@ -325,6 +326,13 @@ async def _log_dirs_of(
             for broker, topics in wanted.items()
         }
     )
+
+
+def _overrides(console: Console, name: str) -> Mapping[str, str]:
+    """Return the settings of a topic that the console's principal may see."""
+    if not console.client.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        return {}
+    return console.services.topic_configs.overrides(name)
 
 
 def _replication_factor(state: TopicState) -> int:

@@ -77,7 +77,7 @@ async def change_user(console: Console, *, body: UserChange) -> Change:
 async def _iterations(console: Console, user: str, mechanism: int) -> int | None:
     """Return the iterations of a credential; None if the user has none. Raises ProblemError."""
     request = DescribeUserScramCredentialsRequest(users=[UserName(name=user)])
-    response = await console.client.ask(console.services.broker_id, request)
+    response = await console.client.ask(controller_of(console), request)
     require_success(response.error_code, response.error_message)
     (result,) = response.results
     if result.error_code != ErrorCode.RESOURCE_NOT_FOUND:

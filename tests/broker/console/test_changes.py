@@ -272,3 +272,15 @@ async def test_the_handlers_decide_what_the_principal_of_the_console_may_change(
     assert (await console.get("/groups/g"))["topics"] == ["t"]
     await allow(console, TOPIC, "n", CREATE, DESCRIBE)
     await change(console, "/topics", {**NEW, "name": "n"})
+
+
+@pytest.mark.parametrize(
+    "overrides", [{**AUTHORIZER, "super.users": "User:ANONYMOUS", "console.principal": "User:console"}]
+)
+async def test_settings_of_topics_need_their_own_permission(console: ConsoleUser) -> None:
+    await console.broker.create_topic("t", retention_ms="1")
+    await allow(console, TOPIC, "t", DESCRIBE)
+    for operation, settings in ((READ, {}), (DESCRIBE_CONFIGS, {"retention.ms": "1"})):
+        await allow(console, TOPIC, "t", operation)
+        assert (await console.get("/topics/t"))["overrides"] == settings
+        assert [each["overrides"] for each in (await console.get("/topics"))["topics"]] == [len(settings)]

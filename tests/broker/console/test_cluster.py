@@ -25,6 +25,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.broker.console.conftest import ConsoleUser
+from tests.broker.console.test_changes import USER, WRITING
 from tests.broker.console.test_resources import numbers, records_of
 from tests.broker.handlers.test_produce_and_fetch import produce
 from tests.support.in_process_cluster import InProcessCluster, running_cluster, until
@@ -353,3 +354,11 @@ async def test_changes_reach_the_controller_and_say_what_a_lost_leader_may_have_
         problems = {broker: each["problem"] for broker, each in zip(BROKERS, change["rows"], strict=True)}
         assert problems.pop(lost) == f"broker {lost} may have deleted them: the connection was lost"
         assert set(problems.values()) == {""}
+
+
+async def test_users_are_those_of_the_controller_in_the_console_of_each_broker(tmp_path: Path) -> None:
+    async with cluster_with_consoles(tmp_path, **WRITING) as (_, users):
+        for user in users.values():
+            assert (await user.get("/security"))["problems"] == []
+            status, plan = await user.send("POST", "/security/users", {**USER, "confirm": ""})
+            assert (status, plan["is_done"]) == (200, False), plan
