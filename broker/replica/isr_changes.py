@@ -140,7 +140,7 @@ class IsrChanges:
                     partition_index=partition.partition,
                     leader_epoch=change.leader_epoch,
                     new_isr_with_epochs=[
-                        BrokerState(broker_id=replica, broker_epoch=self._epoch_of(partition, replica))
+                        BrokerState(broker_id=replica, broker_epoch=self._epoch_of(change, replica))
                         for replica in change.proposed
                     ],
                     leader_recovery_state=RECOVERED,
@@ -151,12 +151,11 @@ class IsrChanges:
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
         )
 
-    def _epoch_of(self, partition: Partition, replica: int) -> int:
-        """Return the broker epoch with which a replica fetched, so that a follower that has restarted is not added."""
+    def _epoch_of(self, change: IsrChange, replica: int) -> int:
+        """Return the broker epoch with which a replica had fetched. The controller adds none that has restarted."""
         if replica == self._broker_id:
             return self._broker_epoch()
-        follower = partition.progress_of(replica)
-        return UNKNOWN_BROKER_EPOCH if follower is None else follower.broker_epoch
+        return change.broker_epochs.get(replica, UNKNOWN_BROKER_EPOCH)
 
     def _apply(self, batch: list[tuple[Partition, IsrChange]], response: AlterPartitionResponse) -> bool:
         """Apply the responses; return whether some change is to be repeated."""

@@ -475,8 +475,9 @@ class Partition:
 
     def _change_isr(self, proposed: tuple[int, ...], lags: Mapping[int, str]) -> Effects:
         leadership = self.leadership
+        broker_epochs = {each: known.broker_epoch for each in proposed if (known := self._followers.get(each))}
         self.isr_change = IsrChange(
-            tuple(leadership.isr), proposed, leadership.leader_epoch, leadership.partition_epoch, lags
+            tuple(leadership.isr), proposed, leadership.leader_epoch, leadership.partition_epoch, broker_epochs, lags
         )
         return (self.isr_change,)
 
@@ -490,6 +491,9 @@ class Partition:
             return ()
         if response.code in RETURNS_TO_COMMITTED:
             self.isr_change = None
+            # What waited for a follower that was about to join no longer does.
+            if self.advance_high_watermark(now_ms):
+                return Effect.ISR_REFUSED, Effect.HIGH_WATERMARK_ADVANCED
             return (Effect.ISR_REFUSED,)
         if response.code in WAITS_FOR_METADATA:
             return (Effect.ISR_REFUSED,)

@@ -86,6 +86,9 @@ class IsrChange:
     leader_epoch: int
     partition_epoch: int
     """The partition epoch of the committed ISR; the controller refuses the change if it has a newer one."""
+    broker_epochs: Mapping[int, int]
+    """With which registration each proposed follower had fetched when this was decided. One that has restarted since
+    may have lost what it had."""
     lags: Mapping[int, str]
     """Why each removed replica is removed, in words; empty for an expansion."""
 

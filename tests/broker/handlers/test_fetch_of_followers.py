@@ -175,7 +175,7 @@ async def test_each_fetch_of_a_follower_outside_of_the_isr_may_let_it_join(leade
     partition._rules = replace(partition._rules, is_alive=lambda replica: True)
     proposed: list[tuple[int, ...]] = []
     manager._on_isr_change = lambda _, change: proposed.append(change.proposed)
-    partition.isr_change = IsrChange(isr, isr[:-1], 2, 0, {OTHER: "it lags"})
+    partition.isr_change = IsrChange(isr, isr[:-1], 2, 0, {}, {OTHER: "it lags"})
     first = await leader.fetch(0, SESSION, wait_ms=0)
     await leader.fetch_news((first.session_id, 1))
     assert proposed == []

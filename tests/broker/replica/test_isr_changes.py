@@ -266,3 +266,16 @@ async def test_shrink_is_counted_and_logged_with_the_lag_of_each_removed_replica
         f"replica {A}: end offset 0, leader 1; last caught up 40000 ms ago; "
         f"replica {B}: end offset unknown, leader 1; last caught up 40000 ms ago"
     )
+
+
+async def test_a_follower_that_restarts_meanwhile_is_named_with_the_registration_it_had(tmp_path: Path) -> None:
+    """It may have lost what had made it complete, so the controller must be able to see that."""
+    controller = Controller(unavailable)
+    controller.may_respond.clear()
+    partition = Leader(controller).expand(tmp_path)
+    await until(lambda: bool(controller.requests))
+    partition.follower_fetched(B, 0, 0, 0, broker_epoch=23)
+    controller.may_respond.set()
+    await until(lambda: partition.isr_change is None)
+    named = [request.topics[0].partitions[0].new_isr_with_epochs[-1] for request in controller.requests]
+    assert [(it.broker_id, it.broker_epoch) for it in named] == [(B, 22), (B, 22)]

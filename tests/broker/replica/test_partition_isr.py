@@ -363,3 +363,21 @@ def test_broken_invariant_of_the_log_is_named(tmp_path: Path) -> None:
     partition, _ = expanding(tmp_path)
     partition.log.high_watermark = 99
     assert broken(partition.check) == "log start <= last stable offset <= high watermark <= log end"
+
+
+def test_a_refused_change_commits_what_waited_for_a_follower_that_has_left(tmp_path: Path) -> None:
+    dead: set[int] = set()
+    partition = Partition(
+        "t", 0, ME, partition_in(tmp_path).log, rules=ReplicaRules(LAG_MS, lambda replica: replica not in dead)
+    )
+    partition.lead(led_by(ME, 0, (ME, A)), 0)
+    append(partition, 3)
+    partition.follower_fetched(A, 3, 0, 0)
+    (change,) = (it for it in partition.follower_fetched(B, 3, 0, 0) if isinstance(it, IsrChange))
+    append(partition)
+    partition.follower_fetched(A, 4, 0, 0)
+    assert partition.log.high_watermark == 3
+    dead.add(B)
+    effects = partition.isr_responded(change, IsrResponse(ErrorCode.INELIGIBLE_REPLICA), 0)
+    assert effects == (Effect.ISR_REFUSED, Effect.HIGH_WATERMARK_ADVANCED)
+    assert partition.log.high_watermark == 4

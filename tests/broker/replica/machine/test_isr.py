@@ -131,8 +131,8 @@ def test_fetch_of_a_session_confirms_nothing_in_a_new_leader_epoch_before_the_fo
 
 
 def test_larger_set_counts_while_a_change_is_in_flight() -> None:
-    assert IsrChange((ME,), (ME, A), 0, 0, {}).maximal == (ME, A)
-    assert IsrChange((ME, A, B), (ME,), 0, 0, {}).maximal == (ME, A, B)
+    assert IsrChange((ME,), (ME, A), 0, 0, {}, {}).maximal == (ME, A)
+    assert IsrChange((ME, A, B), (ME,), 0, 0, {}, {}).maximal == (ME, A, B)
 
 
 def test_follower_that_restarts_with_an_older_protocol_names_no_epoch_any_more() -> None:
