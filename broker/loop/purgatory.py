@@ -174,12 +174,6 @@ class Purgatory:
         self._finished(completed)
         return completed
 
-    def force_complete_all(self, key: Hashable) -> int:
-        """Complete all operations of `key` in one step: its leader is lost or its partition removed."""
-        completed = sum(_forced(operation) for operation in self.watched.pop(key, ()))
-        self._finished(completed)
-        return completed
-
     def try_one(self, operation: DelayedOperation, key: Hashable) -> bool:
         """Try one operation after an event of `key` that it does not watch here; return whether it completed now."""
         is_completed = not operation.is_completed and _tried(operation, key)

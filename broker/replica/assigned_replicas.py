@@ -415,19 +415,19 @@ class AssignedReplicas:
         return ErrorCode.NONE
 
     def _close(self, topic: str, partition_index: int) -> None:
-        """Remove a partition from the hosted ones, and complete all operations that wait for it."""
+        """Remove a partition from the hosted ones, and stop it."""
         partition = self._replicas.remove(topic, partition_index)
         if partition is not None:
             self._end_service(partition)
 
     def _end_service(self, partition: Partition) -> None:
-        """Stop leading or following, and complete all operations that wait for the partition."""
+        """Stop leading or following. What waits for the partition fails, and waits on for its other partitions."""
         was_leader = partition.is_leader
         self._replication.unfollow((partition.topic, partition.partition))
         partition.stop()
         if was_leader:
             self._announce(partition, gained=False)
-        self._replicas.complete_all(partition)
+        self._replicas.complete_satisfied(partition)
 
     def _announce(self, partition: Partition, *, gained: bool) -> None:
         for topic, on_gained, on_lost in self._leadership_listeners:

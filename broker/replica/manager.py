@@ -144,13 +144,6 @@ class ReplicaManager(LogObserver):
         for purgatory in self.purgatories:
             purgatory.check_and_complete(key)
 
-    def complete_all(self, partition: Partition) -> None:
-        """Complete all operations that wait for a partition, which is served no longer."""
-        key = (partition.topic, partition.partition)
-        self.fetch_news.notify(key)
-        for purgatory in self.purgatories:
-            purgatory.force_complete_all(key)
-
     # -- producing ---------------------------------------------------------------------------------------------------
 
     def write_finished(self, log: Log) -> None:

@@ -179,7 +179,8 @@ async def test_parked_fetch_past_its_deadline_completes_when_memory_is_scarce(re
     fetching = reader.parked(20)
     with reserved(reader.unsent, reader.unsent.allowance - 1):
         assert reader.unsent.allowance == ALLOWANCE_MIN
-        reader.purgatory.force_complete_all((TOPIC, 0))
+        (operation,) = reader.purgatory.watched[TOPIC, 0]
+        assert reader.purgatory.force_one(operation)
         assert fetching.done()
 
 

@@ -13,7 +13,6 @@ EVENTS = (
     "_expire",
     "abandon",
     "check_and_complete",
-    "force_complete_all",
     "force_one",
     "try_complete_else_watch",
     "try_one",
@@ -69,7 +68,7 @@ def test_an_event_completes_once_under_all_keys(purgatory: Purgatory) -> None:
     waiter.is_ready = True
     assert purgatory.check_and_complete("a") == 1
     assert purgatory.check_and_complete("b") == 0
-    assert purgatory.force_complete_all("b") == 0
+    assert not purgatory.force_one(waiter)
     assert (waiter.completions, waiter.releases) == (1, 1)
     assert purgatory.delayed_count == 0
 
@@ -123,7 +122,8 @@ def test_failed_effect_does_not_stop_other_completions(
     if cause == "event":
         assert purgatory.check_and_complete("a") == 2
     elif cause == "force":
-        purgatory.force_complete_all("a")
+        assert purgatory.force_one(failing)
+        assert purgatory.force_one(good)
     else:
         timer.advance(10)
     assert good.completions == 1
@@ -135,7 +135,7 @@ def test_failed_effect_does_not_stop_other_completions(
 def test_force_completes_unsatisfied_operations(purgatory: Purgatory) -> None:
     waiter = Waiter()
     purgatory.try_complete_else_watch(waiter, ["a"], 10)
-    assert purgatory.force_complete_all("a") == 1
+    assert purgatory.force_one(waiter)
     assert waiter.completions == 1
 
 
