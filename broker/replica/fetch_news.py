@@ -52,6 +52,10 @@ class FetchNews:
         else:
             watchers[watcher] = None
 
+    def is_watched(self, key: Hashable, watcher: Watcher) -> bool:
+        """Return whether there was no event of `key` since `watcher` began to watch it."""
+        return watcher in self.watched.get(key, ())
+
     def unwatch(self, key: Hashable, watcher: Watcher) -> None:
         """Remove a watch. Has no effect if `watcher` does not watch `key`."""
         watchers = self.watched.get(key)

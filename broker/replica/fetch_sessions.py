@@ -332,6 +332,7 @@ class FetchSessionCache:
         partition.session = None
         if not session.is_closed:
             self.partition_count -= 1
+        self._confirm(partition, session)
         session.news.pop(partition.key, None)
         self._news.unwatch((partition.topic, partition.partition), partition)
 
@@ -371,11 +372,18 @@ class FetchSessionCache:
             # A request of the session that is served in slices may still use it.
             session.is_closed = True
             self.partition_count -= len(session.partitions)
+            for known in session.partitions.values():
+                self._confirm(known, session)
             session.news.clear()
             watches: deque[tuple[Hashable, Watcher]] = deque(
                 ((known.topic, known.partition), known) for known in session.partitions.values()
             )
             self._news.unwatch_all(watches)
+
+    def _confirm(self, partition: FetchPartition, session: FetchSession) -> None:
+        """Note that a follower had everything at the last fetch of a session, which it leaves without an event."""
+        if partition.follower is not None and self._news.is_watched((partition.topic, partition.partition), partition):
+            partition.follower.confirm(session.last_used_ms)
 
 
 def _has_possible_name(partition: FetchPartition) -> bool:

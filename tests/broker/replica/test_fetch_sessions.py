@@ -487,3 +487,29 @@ def test_session_under_another_id_is_noticed() -> None:
     assert session is not None
     session.id += 1
     assert broken(cache.check) == "A session is found by its id until it is closed"
+
+
+def test_a_follower_without_news_is_caught_up_until_its_session_ends() -> None:
+    confirmed: list[tuple[str, int]] = []
+
+    class Known:
+        """What the leader knows of a follower of one partition."""
+
+        def __init__(self, topic: str) -> None:
+            self._topic = topic
+
+        def confirm(self, fetched_ms: int) -> None:
+            confirmed.append((self._topic, fetched_ms))
+
+    news = no_news()
+    cache = cache_of(2, news)
+    session = opened(cache, wanted("t", 0), wanted("u", 0), is_follower=True)
+    assert session is not None
+    ask(cache, session.id, 1, now_ms=50)
+    for known in session.partitions.values():
+        known.follower = Known(known.topic or "")
+        news.watch((known.topic, 0), known)
+    news.notify(("u", 0))
+    assert confirmed == [("u", 50)]
+    ask(cache, session.id, FINAL_EPOCH, now_ms=60)
+    assert confirmed == [("u", 50), ("t", 50)]
