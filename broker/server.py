@@ -623,7 +623,7 @@ class Server:
             self._cleaner.reconfigure(CleanerSettings.of(config), backoff_ms=config[properties.LOG_CLEANER_BACKOFF_MS])
         services.controller.reconfigure(controller_settings(config, services.policies))
         self._listeners.apply()
-        services.fetchers.resize()
+        await services.fetchers.resize()
         self._notify(self._update_registration(), "update of the registration")
         if config[properties.UNCLEAN_LEADER_ELECTION_ENABLE]:
             services.controller.enable_unclean_election(None)

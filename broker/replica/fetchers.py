@@ -88,6 +88,8 @@ Change = Callable[[Log, int], bool]
 
 GRACE_MS: Final = 20
 """How long additions wait for the request in flight to return, and for more additions."""
+WAIT_WHILE_HELD_MS: Final = GRACE_MS // 2
+"""How long a leader may hold a request while a log is changed: the request returns before it would be abandoned."""
 THROTTLE_CHECK_MS_MAX: Final = 1_000
 """How long a throttled partition waits at most before the rate, which may have been changed, is looked at again."""
 HELD_SIZE_MAX: Final = 64 << 20
@@ -166,10 +168,10 @@ class ReplicaFetchers:
         if fetcher is not None:
             fetcher.remove(key)
 
-    def resize(self) -> None:
+    async def resize(self) -> None:
         """Spread the partitions over the number of fetchers that is configured now."""
-        for key, fetcher in list(self._homes.items()):
-            partition = fetcher.replica_of(key)
+        async for key, fetcher in through(list(self._homes.items()), self.sliced_work.pause):
+            partition = fetcher.replica_of(key) if self._homes.get(key) is fetcher else None
             if partition is not None and fetcher_index(*key, self._fetcher_count()) != fetcher.index:
                 self.follow(partition, fetcher.leader_id)
 
@@ -336,6 +338,9 @@ class LeaderFetcher:
         if request is None:
             await self._wait()
             return
+        if self._changes:
+            # A log that is changed will soon be fetched again, and this request does not name it.
+            request.max_wait_ms = min(request.max_wait_ms, WAIT_WHILE_HELD_MS)
         self._is_awaiting_fetch = True
         try:
             response: FetchResponse = await self._peer.ask(
@@ -368,13 +373,7 @@ class LeaderFetcher:
                 self._put_into_effect(partition, effect)
             await pause()
         if unplaced:
-            placed: list[FetchedPartition] = []
-            try:
-                await self._find_offsets(unplaced, placed)
-            finally:
-                for partition in unplaced:
-                    if partition not in placed and machine.is_fetched(partition):
-                        self._back_off(partition)
+            await self._place_all(unplaced)
 
     # The comparison with a new leader
 
@@ -625,7 +624,10 @@ class LeaderFetcher:
             )
         except KafkaError as error:
             if self._machine.is_fetched(partition):
-                self._not_appended(partition, error)
+                if change is _flush and isinstance(error, TryLaterError):
+                    await self._flush_again(partition, error)
+                else:
+                    self._not_appended(partition, error)
             return
         except Exception:
             logger.exception("the log of %s-%d could not be changed", *partition.key)
@@ -634,6 +636,13 @@ class LeaderFetcher:
             return
         self._machine.resume(partition, _position_of(replica.log))
         self._has_added()
+
+    async def _flush_again(self, partition: FetchedPartition, error: TryLaterError) -> None:
+        """Sync a held log after a pause: to fetch it on would tell the leader that the records are on the disk."""
+        logger.warning("%s-%d: what leader %d has sent is not synced yet: %s", *partition.key, self.leader_id, error)
+        await asyncio.sleep(self._fetchers.settings.backoff_ms / 1000)
+        if self._machine.is_fetched(partition):
+            self._change_log(partition, _flush)
 
     async def _in_reserved(self, partition: FetchedPartition, replica: Partition, change: Change) -> None:
         if not self._machine.is_fetched(partition):
@@ -650,16 +659,28 @@ class LeaderFetcher:
 
     # An offset that is out of the leader's range
 
-    async def _find_offsets(self, partitions: list[FetchedPartition], placed: list[FetchedPartition]) -> None:
+    async def _place_all(self, partitions: list[FetchedPartition]) -> None:
+        """Let the logs begin or end within the ranges of the leader's, a limited number with each pair of requests."""
+        placed: set[TopicPartition] = set()
+        try:
+            for first in range(0, len(partitions), COMPARED_MAX):
+                await self._find_offsets(partitions[first : first + COMPARED_MAX], placed)
+        finally:
+            for partition in partitions:
+                if partition.key not in placed and self._machine.is_fetched(partition):
+                    self._back_off(partition)
+
+    async def _find_offsets(self, partitions: list[FetchedPartition], placed: set[TopicPartition]) -> None:
         """Place `partitions` between the ends and starts of the leader's logs; add those with both to `placed`."""
         ends = await self._offsets(partitions, LATEST)
         asked = [it for it in partitions if it.position.fetch_offset <= ends.get(it.key, -1)]
         starts = await self._offsets(asked, EARLIEST) if asked else {}
-        for partition in partitions:
+        has_start = {partition.key for partition in asked}
+        async for partition in through(partitions, self._fetchers.sliced_work.pause):
             end_offset = ends.get(partition.key)
-            start_offset = starts.get(partition.key) if partition in asked else 0
+            start_offset = starts.get(partition.key) if partition.key in has_start else 0
             if end_offset is not None and start_offset is not None and self._machine.is_fetched(partition):
-                placed.append(partition)
+                placed.add(partition.key)
                 self._place(partition, end_offset, start_offset)
 
     async def _offsets(self, partitions: list[FetchedPartition], timestamp: int) -> dict[TopicPartition, int]:

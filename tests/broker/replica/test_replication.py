@@ -24,6 +24,9 @@ from broker.replica.partition import IsrResponse
 from config.addresses import HostAndPort
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
+from protocol.messages.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from storage.disk.shortages import TryLaterError
+from storage.log.log_durability import LogDurability
 from storage.log.log_truncation import LogTruncation
 from tests.broker.replica import replicas
 from tests.broker.replica.replicas import TOPIC, Cluster, Node, until
@@ -818,3 +821,61 @@ async def test_fetchers_count_their_traffic_and_their_lag(start: Callable[..., C
     fetcher.task.cancel()
     await asyncio.wait({fetcher.task})
     assert samples("ReplicaFetcherManager,name=DeadThreadCount") == [(("Replica",), 1)]
+
+
+# The disks of followers
+
+
+async def test_a_follower_that_syncs_keeps_its_connection(start: Callable[..., Cluster]) -> None:
+    """Another partition has no news meanwhile, so the leader would hold the request for long."""
+    cluster = start(A, B, partitions=2, flush_messages="1")
+    for index in range(2):
+        await cluster.elect(A, index=index)
+    for _ in range(5):
+        assert await cluster.nodes[A].produce() is ErrorCode.NONE
+    assert cluster.abandoned == 0
+
+
+async def test_what_a_follower_cannot_sync_yet_is_not_committed(
+    start: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start(A, B, flush_messages="1")
+    await cluster.elect(A)
+    leader, log = cluster.nodes[A], cluster.nodes[B].partition().log
+    failures = iter(range(3))
+    flush = LogDurability.flush
+
+    def fail_at_first(self: LogDurability, now_ms: int) -> None:
+        if self is log.durability:
+            assert leader.ends() == (1, 0)
+            if next(failures, None) is not None:
+                raise TryLaterError("no file descriptors are left")
+        flush(self, now_ms)
+
+    monkeypatch.setattr(LogDurability, "flush", fail_at_first)
+    assert await leader.produce() is ErrorCode.NONE
+    assert next(failures, None) is None
+    assert log.log_end_offset == 1
+
+
+async def test_what_waits_for_several_partitions_waits_on_when_one_is_stopped(start: Callable[..., Cluster]) -> None:
+    cluster = start(A, B, partitions=2)
+    for index in range(2):
+        await cluster.elect(A, index=index)
+    leader = cluster.nodes[A]
+    cluster.cut.add(frozenset((A, B)))
+    appends = [leader.append(index=index, needs_isr=True) for index in range(2)]
+    decided = asyncio.Event()
+    leader.replica_manager.await_commit(appends, leader.clock.monotonic_ms() + 60_000, decided.set)
+    stopped = StopReplicaPartitionState(partition_index=0, leader_epoch=1, delete_partition=False)
+    request = StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=1,
+        topic_states=[StopReplicaTopicState(topic_name=TOPIC, partition_states=[stopped])],
+    )
+    await leader.assigned_replicas.stop_replicas(request, leader.clock.now_ms(), leader.sliced_work.pause)
+    assert [append.error for append in appends] == [ErrorCode.NOT_LEADER_OR_FOLLOWER, None]
+    cluster.cut.clear()
+    async with asyncio.timeout(10):
+        await decided.wait()
+    assert appends[1].error is ErrorCode.NONE
