@@ -8,6 +8,7 @@ Promises:
 - Each transaction has a `zxid`, which always rises, also across restarts; `czxid` is the one that created the node.
 - `multi` is atomic, and durable before it returns. Its operations see the effects of those before them.
 - An ephemeral node is deleted with the session that created it, and has no children.
+- A path that no node can have, as with a name `..`, is read like that of a missing node.
 - A sequential name ends in the number of children that the parent has ever had, ten digits wide.
 - A watch is armed by the same read that returns the value, so no change between the two is missed. It fires once, on
   the event loop. It may fire late, after the writer has resumed and others have read the change, but it fires before

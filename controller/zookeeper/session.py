@@ -142,34 +142,28 @@ class ZooKeeperSession:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
+    # Built here, without the checks of kazoo's own methods: they raise for a path with the name `..`, which the server
+    # responds to as to any that does not exist, and for null data, which Kafka distinguishes from empty data.
+
     def get(self, path: str, watched: bool, done: Outcome) -> bool:
         """Read a node: its data and kazoo's stat. Returns whether the request was accepted, as all below do."""
-        return self._send(lambda: self._client.get_async(path, self._watch(watched)), done)
+        return self._send(serialization.GetData(path, self._watch(watched)), done)
 
     def get_all(self, paths: Sequence[str], done: Outcome) -> bool:
         """Read nodes in one request; the result has one entry each, as of `get` or an exception."""
-
-        def call() -> _Outcome:
-            outcome = _Outcome(self._request_lost)
-            self._client._call(_MultiRead([serialization.GetData(path, None) for path in paths]), outcome)
-            return outcome
-
-        return self._send(call, done)
+        return self._send(_MultiRead([serialization.GetData(path, None) for path in paths]), done)
 
     def exists(self, path: str, watched: bool, done: Outcome) -> bool:
         """Read a node's stat, None if it does not exist."""
-        return self._send(lambda: self._client.exists_async(path, self._watch(watched)), done)
+        return self._send(serialization.Exists(path, self._watch(watched)), done)
 
     def children(self, path: str, watched: bool, done: Outcome) -> bool:
         """Read the names of a node's children, and its stat."""
-        return self._send(lambda: self._client.get_children_async(path, self._watch(watched), include_data=True), done)
+        return self._send(serialization.GetChildren2(path, self._watch(watched)), done)
 
     def multi(self, operations: Sequence[Operation], done: Outcome) -> bool:
         """Perform the operations as one transaction; the result has one entry each, an exception if all failed."""
-        transaction = self._client.transaction()
-        # kazoo's own methods refuse to create a node without data, which Kafka distinguishes from empty data.
-        transaction.operations.extend(map(self._serializable, operations))
-        return self._send(transaction.commit_async, done)
+        return self._send(serialization.Transaction(list(map(self._serializable, operations))), done)
 
     def _serializable(self, operation: Operation) -> object:
         match operation:
@@ -187,11 +181,12 @@ class ZooKeeperSession:
     def _watch(self, watched: bool) -> Callable[[WatchedEvent], None] | None:
         return self._changed if watched else None
 
-    def _send(self, call: Callable[[], "_Outcome"], done: Outcome) -> bool:
+    def _send(self, request: object, done: Outcome) -> bool:
+        outcome = _Outcome(self._request_lost)
         with self._accepting:
             if not self._accepts or self._has_ended:
                 return False
-            outcome = call()
+            self._client._call(request, outcome)
         outcome.then(lambda result: self._report(lambda: done(result)))
         return True
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kazoo.exceptions import (
+    BadArgumentsError,
     BadVersionError,
     ConnectionLoss,
     KazooException,
@@ -396,6 +397,8 @@ class ZooKeeperStore(SingleWrites):
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         def then(result: Any) -> Stat | None:
+            if isinstance(result, BadArgumentsError):
+                return None  # no node can have this path: the server arms no watch
             if isinstance(result, Exception):
                 raise _translated(result, path)
             if watch is not None:

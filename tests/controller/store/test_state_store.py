@@ -136,6 +136,23 @@ async def test_reading_a_missing_node_raises_no_node(store: StateStore) -> None:
     assert await store.exists("/a") is None
 
 
+@pytest.mark.parametrize("path", ["/..", "/a/..", "/a/../a", "/./a", "/a//b", "/a/", "/a\0"])
+async def test_path_that_no_node_can_have_is_read_like_that_of_a_missing_node(store: StateStore, path: str) -> None:
+    await store.create("/a", b"x")
+    seen: list[WatchEvent] = []
+    for watch in (None, seen.append):
+        with pytest.raises(NoNode):
+            await store.get(path, watch)
+        with pytest.raises(NoNode):
+            await store.children(path, watch)
+        assert await store.exists(path, watch) is None
+        nodes = await store.get_many([path, "/a"], watch)
+        assert [node and node.data for node in nodes] == [None, b"x"]
+    await store.set("/a", b"y")
+    await store.exists("/a")
+    assert {event.path for event in seen} == {"/a"}
+
+
 async def test_children_are_names_of_direct_children_sorted(store: StateStore) -> None:
     await store.multi([Create("/b"), Create("/b/z"), Create("/b/z/1"), Create("/b/a"), Create("/bb")])
     assert await store.children("/b") == ["a", "z"]
