@@ -4,10 +4,10 @@ Owns the order of the requests, and what happens to them when the connection is 
 their order, when it is back; when the session is over instead, they fail. Must not know what the nodes mean, or how a
 connection is kept (`session`).
 
-Invariants: requests are sent in the order of the calls, at most `max_in_flight_requests` at a time. After a lost
-connection first every watch is armed again, then the requests whose responses were lost are repeated, then the others
-follow; so a watch fires before its session reads the change. A write that is repeated and rejected is recognized if
-its first sending was applied (`second_execution`).
+Invariants: requests are sent in the order of the calls, at most `max_in_flight_requests` at a time; one that cannot be
+sent fails alone. After a lost connection first every watch is armed again, then the requests whose responses were lost
+are repeated, then the others follow; so a watch fires before its session reads the change. A write that is repeated and
+rejected is recognized if its first sending was applied (`second_execution`).
 """
 
 from __future__ import annotations
@@ -326,7 +326,14 @@ class ZooKeeperStore(SingleWrites):
             request = self._waiting[0]
             if not request.is_repeated:
                 request.zxid_before = session.last_zxid
-            if not request.send(session, partial(self._done, request)):
+            try:
+                is_accepted = request.send(session, partial(self._done, request))
+            except Exception as error:
+                logger.exception("a request to ZooKeeper fails: it cannot be sent")
+                self._waiting.popleft()
+                request.finish(error)
+                continue
+            if not is_accepted:
                 return
             self._waiting.popleft()
             request.sent_s = asyncio.get_running_loop().time()
