@@ -7,7 +7,14 @@ Owns: the path of such an offset, and which group ids are rejected. Must not kno
 
 from __future__ import annotations
 
-from controller.store.state_store import NodeExists, NoNode, StateStore, StoreError, StoreUnavailable
+from controller.store.state_store import (
+    NOT_NAMES_OF_NODES,
+    NodeExists,
+    NoNode,
+    StateStore,
+    StoreError,
+    StoreUnavailable,
+)
 from controller.tree import paths
 from protocol.errors import ErrorCode, KafkaError
 
@@ -30,6 +37,8 @@ class LegacyOffsets:
 
     async def write(self, group_id: str, topic: str, partition: int, offset: int) -> None:
         """Store an offset. Raises KafkaError."""
+        if group_id in NOT_NAMES_OF_NODES:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, f"group id {group_id!r}, which no node can have as its name")
         path, data = _path(group_id, topic, partition), paths.encode_consumer_offset(offset)
         try:
             try:

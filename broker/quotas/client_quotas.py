@@ -15,7 +15,7 @@ from base.dataclass import dataclass
 from broker.network.os_network import resolve_in_thread
 from config.definition import ConfigType, text_of
 from controller.store.state_store import StateStore
-from controller.tree.entity_configs import all_overrides, change_overrides
+from controller.tree.entity_configs import all_overrides, change_overrides, check_names
 from controller.tree.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError
 
@@ -114,6 +114,7 @@ class ClientQuotas:
             KafkaError: INVALID_REQUEST; nothing is changed.
         """
         entity = entity_of(names)
+        check_names(entity)
         if entity.parts[0][0] == STORED_TYPES[IP]:
             await check_address(entity.parts[0][1])
         keys = _keys_of(entity)

@@ -19,7 +19,7 @@ from base.dataclass import dataclass
 from broker.loop.in_order import InOrder
 from broker.loop.slices import SlicedWork
 from broker.network.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential
-from controller.store.state_store import StateStore
+from controller.store.state_store import NOT_NAMES_OF_NODES, StateStore
 from controller.tree.entity_configs import all_overrides, change_overrides, entity_overrides
 from controller.tree.paths import ConfigEntity
 from protocol.errors import ErrorCode, KafkaError, without_frames
@@ -220,6 +220,9 @@ def _check(changes: Sequence[Deletion | Upsertion]) -> None:
 def _check_one(change: Deletion | Upsertion) -> None:
     if not change.user:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if change.user in NOT_NAMES_OF_NODES:
+        problem = f"Invalid username '{change.user}': no node of the store can have it as its name."
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, problem)
     if change.mechanism not in MECHANISMS:
         raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     if isinstance(change, Upsertion):

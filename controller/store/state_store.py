@@ -30,6 +30,9 @@ from base.dataclass import dataclass
 ANY_VERSION = -1
 SEQUENCE_DIGITS = 10
 
+NOT_NAMES_OF_NODES = frozenset({".", ".."})
+"""ZooKeeper refuses paths with these names."""
+
 # ZooKeeper rejects larger requests (jute.maxbuffer). No store here accepts more either, so that a tree fits both.
 DATA_SIZE_MAX = 1024 * 1024
 

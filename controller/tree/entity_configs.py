@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from controller.store.state_store import (
+    NOT_NAMES_OF_NODES,
     BadVersion,
     Check,
     Create,
@@ -108,6 +109,18 @@ async def all_overrides(store: StateStore, entity_type: str) -> dict[ConfigEntit
     return found
 
 
+def check_names(entity: ConfigEntity) -> None:
+    """Check that an entity can have a node. Raises KafkaError: INVALID_REQUEST.
+
+    The embedded store alone has `OWN_ENTITY_TYPES`, and it accepts every name.
+    """
+    for entity_type, name in entity.parts:
+        if name in NOT_NAMES_OF_NODES and entity_type not in paths.OWN_ENTITY_TYPES:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Invalid name '{name}' in {entity_type}: no node of the store can have it."
+            )
+
+
 async def change_overrides(
     store: StateStore, entity: ConfigEntity, edit: Edit, *, needs_controller: bool = True
 ) -> dict[str, str]:
@@ -117,8 +130,10 @@ async def change_overrides(
     needs no controller.
 
     Raises:
-        KafkaError: NOT_CONTROLLER if there is no controller, UNKNOWN_SERVER_ERROR after `ATTEMPTS_MAX` conflicts.
+        KafkaError: INVALID_REQUEST for a name that no node can have, NOT_CONTROLLER if there is no controller,
+            UNKNOWN_SERVER_ERROR after `ATTEMPTS_MAX` conflicts.
     """
+    check_names(entity)
     path = paths.config_path(entity)
     for _ in range(ATTEMPTS_MAX):
         (node,) = await store.get_many([path])

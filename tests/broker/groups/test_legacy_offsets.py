@@ -64,3 +64,12 @@ async def test_group_ids_that_are_no_node_names_are_rejected(store: MemoryStore,
         with pytest.raises(KafkaError) as caught:
             await call
         assert caught.value.code is ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize("group_id", [".", ".."])
+async def test_group_whose_id_no_node_can_have_has_no_offsets(store: MemoryStore, group_id: str) -> None:
+    offsets = LegacyOffsets(store)
+    assert await offsets.read(group_id, "t", 0) is None
+    with pytest.raises(KafkaError) as caught:
+        await offsets.write(group_id, "t", 0, 1)
+    assert caught.value.code is ErrorCode.INVALID_GROUP_ID

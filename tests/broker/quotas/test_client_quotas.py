@@ -186,12 +186,17 @@ async def test_validation_alone_writes_nothing(store: MemoryStore, tree: MemoryT
             "Invalid quota entity combination, IP entity should not be used with user/client ID entity.",
         ),
         ([(IP, "no host.invalid")], "no host.invalid is not a valid IP or resolvable host."),
+        ([(USER, "..")], "Invalid name '..' in users: no node of the store can have it."),
+        ([(USER, "a"), (CLIENT_ID, ".")], "Invalid name '.' in clients: no node of the store can have it."),
     ],
 )
 async def test_entities_that_are_refused(
     quotas: ClientQuotas, names: list[tuple[str, str | None]], message: str
 ) -> None:
     assert await refusal(quotas, names, "producer_byte_rate", 1.0) == message
+    with pytest.raises(KafkaError) as refused:
+        await quotas.alter(names, [QuotaChange("producer_byte_rate", 1.0)], validate_only=True)
+    assert refused.value.message == message
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ async def test_users_that_are_asked_for(credentials: ScramCredentials) -> None:
         (Deletion("", SHA_256), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (Deletion("u", 7), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
         (Deletion("u", SHA_256), ErrorCode.RESOURCE_NOT_FOUND),
+        (upsertion(".."), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (Deletion(".", SHA_256), ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
 async def test_refusals_touch_one_user_as_a_whole(

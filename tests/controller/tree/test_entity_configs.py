@@ -12,6 +12,7 @@ from controller.tree.entity_configs import (
     ConfigChangeListener,
     all_overrides,
     change_overrides,
+    check_names,
     entity_overrides,
     overrides_of_topics,
 )
@@ -96,6 +97,17 @@ async def test_edit_that_raises_changes_nothing(controlled: MemoryStore, tree: M
     with pytest.raises(KafkaError):
         await change_overrides(controlled, TOPIC, refuse)
     assert tree.children("/config/changes") == []
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_name_that_no_node_can_have_is_refused(controlled: MemoryStore, tree: MemoryTree, name: str) -> None:
+    before = tree.dump()
+    for parts in ((("users", name),), (("clients", name),), (("users", "alice"), ("clients", name))):
+        with pytest.raises(KafkaError) as caught:
+            await _change(controlled, ConfigEntity(parts), a="1")
+        assert caught.value.code == ErrorCode.INVALID_REQUEST
+    assert tree.dump() == before
+    check_names(paths.own_entity(paths.GROUPS_TYPE, name))  # the embedded store accepts it
 
 
 async def _settle() -> None:
