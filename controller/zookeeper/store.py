@@ -25,6 +25,7 @@ from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
     KazooException,
+    MarshallingError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -395,8 +396,11 @@ class ZooKeeperStore(SingleWrites):
         if isinstance(results, StoreUnavailable):
             _fail(reads.complete, results)
         elif isinstance(results, Exception):
-            logger.info("ZooKeeper cannot read many nodes in one request (%r): they are read one by one", results)
-            self._reads_together = False
+            logger.info("ZooKeeper cannot read %d nodes in one request (%r): they are read one by one", count, results)
+            if not isinstance(
+                results, MarshallingError
+            ):  # with which a server refuses to return this much data at once
+                self._reads_together = False
             self._waiting.extendleft(self._read(reads, index) for index in reversed(range(first, first + count)))
         else:
             for index, result in enumerate(results, first):

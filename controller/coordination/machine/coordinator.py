@@ -448,6 +448,7 @@ class Coordinator:
         return (names, self.tree.stat(path)) if code == Code.GET_CHILDREN2 else (names,)
 
     def _multi_read(self, connection: _Connection, xid: int, request: MultiRequest) -> None:
+        """Respond with all results, or with an error if they are too large: each can be read alone."""
         results: list[Result] = []
         size = 0
         for code, operation in request.operations:
@@ -460,8 +461,9 @@ class Coordinator:
             results.append(Result(code, Error.OK, values))
             size += size_of(values)
             if size > self._limits.response_bytes_max:
-                self._close(connection.number, f"it reads more than {self._limits.response_bytes_max} bytes at a time")
-                self.disconnected(connection.number)
+                refused = f"more than {self._limits.response_bytes_max} bytes in the response to one multiRead"
+                self.effects.append(Refused(connection.number, refused))
+                self._reply(connection, xid, Code.MULTI_READ, error=Error.MARSHALLING_ERROR)
                 return
         self._reply(connection, xid, Code.MULTI_READ, results)
 
