@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -76,6 +76,8 @@ ATTEMPT_SECONDS_MIN = 2.0
 
 READS_PER_REQUEST = 100
 """How many nodes one request reads. Only watches need a request for each node."""
+PATH_BYTES_PER_REQUEST = 500_000
+"""How long the paths in one request are together, which keeps it below `REQUEST_SIZE_MAX`. A path alone is shorter."""
 READS_PER_TURN = 500
 """How many reads are queued before other work on the event loop gets its turn."""
 
@@ -377,9 +379,10 @@ class ZooKeeperStore(SingleWrites):
             return []
         reads = _Reads(paths, self._watches, watch)
         if watch is None and len(paths) > 1 and self._reads_together:
-            for first in range(0, len(paths), READS_PER_REQUEST):
-                some = [self._with_chroot(path) for path in paths[first : first + READS_PER_REQUEST]]
+            first = 0
+            for some in _divided([self._with_chroot(path) for path in paths]):
                 self._submit(_Request(partial(_get_all, some), partial(self._finish_reads, reads, first, len(some))))
+                first += len(some)
         else:
             for index in range(len(paths)):
                 self._submit(self._read(reads, index))
@@ -513,6 +516,18 @@ class ZooKeeperStore(SingleWrites):
                 return Delete(path, version)
             case Check(_, version):
                 return Check(path, version)
+
+
+def _divided(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the paths that one request reads, then those that the next one reads."""
+    first = size = 0
+    for index, path in enumerate(paths):
+        length = len(path.encode())
+        if index > first and (index - first == READS_PER_REQUEST or size + length > PATH_BYTES_PER_REQUEST):
+            yield paths[first:index]
+            first, size = index, 0
+        size += length
+    yield paths[first:]
 
 
 def _get(path: str, watched: bool, session: ZooKeeperSession, done: Callable[[Any], None]) -> bool:
