@@ -248,7 +248,11 @@ def _check_replication_factor(replication_factor: int, racks: Mapping[int, str |
 
 
 def _checked_assignment(request: CreatableTopic) -> dict[int, tuple[int, ...]]:
-    """Return the requested assignment; of two lists for one partition, the last. Its brokers need not be alive."""
+    """Return the requested assignment; of two lists for one partition, the last.
+
+    As in Kafka, its brokers need not be alive. Unlike there, their ids must not be negative: no broker can have such an
+    id, so nobody could use the topic, or delete it.
+    """
     by_partition = {it.partition_index: tuple(it.broker_ids) for it in request.assignments}
     _check_size(len(by_partition))
     _check_any_replicas(by_partition)
@@ -260,6 +264,12 @@ def _checked_assignment(request: CreatableTopic) -> dict[int, tuple[int, ...]]:
             for partition, replicas in sorted(by_partition.items())
         )
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Duplicate replica assignment found: HashMap({shown})")
+    negative = sorted({replica for replicas in by_partition.values() for replica in replicas if replica < 0})
+    if negative:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Invalid broker id in replica assignment: {', '.join(map(str, negative))}.",
+        )
     if sorted(by_partition) != list(range(len(by_partition))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"

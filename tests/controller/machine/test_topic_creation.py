@@ -124,6 +124,11 @@ WRONG_TOPICS: list[tuple[CreatableTopic, ErrorCode, str]] = [
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         "All partitions should have the same number of replicas",
     ),
+    (
+        _topic(assignment={0: [1, -1], 1: [2, 3], 2: [-7, 1]}),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "Invalid broker id in replica assignment: -7, -1.",
+    ),
 ]
 
 
@@ -189,6 +194,11 @@ WRONG_GROWTH: list[tuple[CreatePartitionsTopic, ErrorCode, str]] = [
         _growth(3, [[1, 9]]),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         "Unknown broker(s) in replica assignment: 9.",
+    ),
+    (
+        _growth(3, [[1, -1]]),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "Unknown broker(s) in replica assignment: -1.",
     ),
     (
         _growth(3, [[1]]),
