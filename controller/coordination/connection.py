@@ -181,7 +181,7 @@ class Connection(asyncio.Protocol):
         """Log what the client asked for in vain, each once."""
         if text not in self._refused and len(self._refused) < len(WORDS):
             self._refused.add(text)
-            logger.warning("%s asks for %s, which this server does not have", self.peer, text)
+            logger.warning("%s asks for %s, which this server refuses", self.peer, text)
 
     def close(self, reason: str) -> None:
         """Close the connection after sending what was written. `reason` is logged unless it is empty."""

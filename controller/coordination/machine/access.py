@@ -29,6 +29,8 @@ ENTRIES_MAX: Final = 1000
 """Of one list, in which each entry of the scheme auth counts once for each identity."""
 IDENTITIES_MAX: Final = 100
 """Of one connection."""
+CREDENTIALS_BYTES_MAX: Final = 1000
+"""Of one identity: a list may name its user a thousand times."""
 _ANYONE: Final = ("world", "anyone")
 OPEN: Final = (Acl(int(Permission.ALL), *_ANYONE),)
 READ_ONLY: Final = (Acl(int(Permission.READ), *_ANYONE),)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
 from controller.coordination.machine.access import (
+    CREDENTIALS_BYTES_MAX,
     IDENTITIES_MAX,
     SCHEMES,
     InvalidAclError,
@@ -167,7 +168,7 @@ class Close(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Something for the log: the client asked for what this server does not have."""
+    """Something for the log: the client asked for what this server does not have, or for too much."""
 
     connection: int
     text: str
@@ -382,11 +383,18 @@ class Coordinator:
         self.effects.append(Reply(connection.number, xid, self.zxid, error, code, values))
 
     def _authenticate(self, connection: _Connection, xid: int, request: AuthRequest) -> None:
-        if request.scheme == "digest" and len(connection.identities) < IDENTITIES_MAX:
-            connection.identities[digest_identity(request.credentials or b"")] = None
+        credentials = request.credentials or b""
+        if request.scheme != "digest":
+            refused = f"a login of the scheme {request.scheme!r}"
+        elif len(credentials) > CREDENTIALS_BYTES_MAX:
+            refused = f"a login with {len(credentials)} bytes of credentials, more than {CREDENTIALS_BYTES_MAX}"
+        elif len(connection.identities) >= IDENTITIES_MAX:
+            refused = f"more than {IDENTITIES_MAX} logins on one connection"
+        else:
+            connection.identities[digest_identity(credentials)] = None
             self._reply_to_auth(connection, xid, Error.OK)
             return
-        self.effects.append(Refused(connection.number, f"a login of the scheme {request.scheme!r}"))
+        self.effects.append(Refused(connection.number, refused))
         self._refuse_login(connection, xid)
 
     def _refuse_login(self, connection: _Connection, xid: int) -> None:

@@ -232,6 +232,7 @@ def test_frame_above_the_maximum_is_refused_by_its_length(connect: Connect, capl
         (106, b"", -6, "request addWatch"),
         (102, b"", -115, "request sasl"),
         (100, struct.pack(">i", 0) + string("sasl") + buffer(b""), -115, "a login of the scheme 'sasl'"),
+        (100, struct.pack(">i", 0) + string("digest") + buffer(bytes(1_001)), -115, "a login with 1001 bytes of cred"),
         (CREATE, string("/c") + buffer(b"") + OPEN + struct.pack(">i", 4), -6, "a node of the kind CONTAINER"),
         (CREATE2, string("/c") + buffer(b"") + OPEN + struct.pack(">i", 5), -6, "a node of the kind PERSISTENT_WITH"),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from controller.coordination.machine.access import IDENTITIES_MAX, OPEN
+from controller.coordination.machine.access import CREDENTIALS_BYTES_MAX, IDENTITIES_MAX, OPEN
 from controller.coordination.machine.coordinator import (
     Close,
     Coordinator,
@@ -153,6 +153,23 @@ def test_access_control_lists_and_identities_are_limited() -> None:
     ask(machine, 1, Code.AUTH, AuthRequest(0, "digest", b"one more:x"))
     refused, reply, close = machine.take_effects()
     assert isinstance(refused, Refused)
+    assert isinstance(reply, Reply)
+    assert reply.error == Error.AUTH_FAILED
+    assert isinstance(close, Close)
+
+
+def test_credentials_are_limited() -> None:
+    """Lists with the scheme auth hold the user's name once for each entry, in memory and in the file."""
+    machine = coordinator()
+    connect(machine, 1)
+    machine.take_effects()
+    ask(machine, 1, Code.AUTH, AuthRequest(0, "digest", b"u" * CREDENTIALS_BYTES_MAX))
+    (reply,) = machine.take_effects()
+    assert isinstance(reply, Reply)
+    assert reply.error == Error.OK
+    ask(machine, 1, Code.AUTH, AuthRequest(0, "digest", b"u" * (CREDENTIALS_BYTES_MAX + 1)))
+    refused, reply, close = machine.take_effects()
+    assert refused == Refused(1, "a login with 1001 bytes of credentials, more than 1000")
     assert isinstance(reply, Reply)
     assert reply.error == Error.AUTH_FAILED
     assert isinstance(close, Close)
