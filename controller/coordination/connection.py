@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
             self._parse()
 
     def log_refused(self, text: str) -> None:
-        """Log what the client asked for in vain, each once."""
+        """Log what the client asked for in vain, each once. `text` is short, whatever the client sends."""
         if text not in self._refused and len(self._refused) < len(WORDS):
             self._refused.add(text)
             logger.warning("%s asks for %s, which this server refuses", self.peer, text)

@@ -73,6 +73,8 @@ from controller.store.state_store import (
 )
 from controller.store.watches import Watchers
 
+SHOWN_CHARACTERS_MAX: Final = 100
+"""Of a client's text in a line of the log. A frame has room for a million."""
 _NO_ZXID: Final = -1
 _NAME_BYTES: Final = 8
 """What a name of a response takes besides its text, in a frame and in a list."""
@@ -385,7 +387,7 @@ class Coordinator:
     def _authenticate(self, connection: _Connection, xid: int, request: AuthRequest) -> None:
         credentials = request.credentials or b""
         if request.scheme != "digest":
-            refused = f"a login of the scheme {request.scheme!r}"
+            refused = f"a login of the scheme {_shown(request.scheme)}"
         elif len(credentials) > CREDENTIALS_BYTES_MAX:
             refused = f"a login with {len(credentials)} bytes of credentials, more than {CREDENTIALS_BYTES_MAX}"
         elif len(connection.identities) >= IDENTITIES_MAX:
@@ -520,8 +522,9 @@ class Coordinator:
         if isinstance(error, UnimplementedError):
             flag = Flag(cast("CreateRequest", operation).flags)
             self.effects.append(Refused(connection.number, f"a node of the kind {flag.name}"))
-        elif isinstance(error, InvalidAclError) and error.scheme not in (None, *SCHEMES):
-            self.effects.append(Refused(connection.number, f"an access control list of the scheme {error.scheme!r}"))
+        elif isinstance(error, InvalidAclError) and error.scheme is not None and error.scheme not in SCHEMES:
+            refused = f"an access control list of the scheme {_shown(error.scheme)}"
+            self.effects.append(Refused(connection.number, refused))
 
     def _perform(
         self, connection: _Connection, code: int, operation: Operation | SetAclRequest, within: Transaction
@@ -625,6 +628,11 @@ class Coordinator:
             else:
                 self._watch_children(connection, path)
         self._reply(connection, xid, code)
+
+
+def _shown(text: str) -> str:
+    """Return a client's text for the log, without what exceeds `SHOWN_CHARACTERS_MAX`."""
+    return repr(text[:SHOWN_CHARACTERS_MAX])
 
 
 def new_tree(nodes: Iterable[tuple[str, Znode]]) -> Tree:

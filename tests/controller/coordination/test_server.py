@@ -22,6 +22,7 @@ from tests.support.coordination import RawClient, RunningCoordination, buffer, c
 from tests.support.waiting import wait_until
 
 CREATE, EXISTS, GET_DATA, SET_DATA, PING, CHECK, CREATE2, MULTI_READ, CLOSE = 1, 3, 4, 5, 11, 13, 15, 22, -11
+AUTH = 100
 PING_XID = -2
 MARSHALLING_ERROR = -5
 Connect = Callable[..., RawClient]
@@ -231,8 +232,8 @@ def test_frame_above_the_maximum_is_refused_by_its_length(connect: Connect, capl
         (19, b"", -6, "request createContainer"),
         (106, b"", -6, "request addWatch"),
         (102, b"", -115, "request sasl"),
-        (100, struct.pack(">i", 0) + string("sasl") + buffer(b""), -115, "a login of the scheme 'sasl'"),
-        (100, struct.pack(">i", 0) + string("digest") + buffer(bytes(1_001)), -115, "a login with 1001 bytes of cred"),
+        (AUTH, struct.pack(">i", 0) + string("sasl") + buffer(b""), -115, "a login of the scheme 'sasl'"),
+        (AUTH, struct.pack(">i", 0) + string("digest") + buffer(bytes(1_001)), -115, "a login with 1001 bytes of cred"),
         (CREATE, string("/c") + buffer(b"") + OPEN + struct.pack(">i", 4), -6, "a node of the kind CONTAINER"),
         (CREATE2, string("/c") + buffer(b"") + OPEN + struct.pack(">i", 5), -6, "a node of the kind PERSISTENT_WITH"),
         (
@@ -249,6 +250,20 @@ def test_what_the_server_lacks_is_refused_by_name(
     client = connect()
     assert client.ask(code, body)[-1].error == error
     until(lambda: f"asks for {name}" in caplog.text)
+
+
+def test_lines_of_the_log_have_the_beginning_of_a_clients_text(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect()
+    scheme = "s" * 400_000
+    entries = struct.pack(">ii", 1, 31) + string(scheme) + string("x")
+    client.ask(CREATE, string("/c") + buffer(b"") + entries + bytes(4))
+    client.ask(AUTH, struct.pack(">i", 0) + string(scheme) + buffer(b""))
+    assert client.read() is None
+    shown = repr("s" * 100)
+    until(lambda: f"asks for an access control list of the scheme {shown}, which" in caplog.text)
+    until(lambda: f"asks for a login of the scheme {shown}, which" in caplog.text)
 
 
 def test_half_a_frame_holds_a_connection_only_until_its_session_would_begin(
