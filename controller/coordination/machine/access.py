@@ -27,6 +27,8 @@ class Permission(IntFlag):
 SCHEMES: Final = ("world", "auth", "digest")
 ENTRIES_MAX: Final = 1000
 """Of one list, in which each entry of the scheme auth counts once for each identity."""
+ENTRIES_OF_TRANSACTION_MAX: Final = 10_000
+"""Of all lists that one transaction sets, counted in the same way: it is performed without a pause."""
 IDENTITIES_MAX: Final = 100
 """Of one connection."""
 CREDENTIALS_BYTES_MAX: Final = 1000

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, cast
 
 from controller.coordination.machine.access import (
     CREDENTIALS_BYTES_MAX,
+    ENTRIES_OF_TRANSACTION_MAX,
     IDENTITIES_MAX,
     SCHEMES,
     InvalidAclError,
@@ -545,7 +546,7 @@ class Coordinator:
                 return (self.tree.stat(path),)
             case SetAclRequest():
                 require_valid(path)
-                acl = resolved(path, operation.acl, connection.identities)
+                acl = _resolved(path, operation.acl, connection, within)
                 self.tree.set_acl(path, acl, operation.version, within)
                 return (self.tree.stat(path),)
             case _:
@@ -560,7 +561,7 @@ class Coordinator:
             raise BadArgumentsError(path)
         if flags >= Flag.CONTAINER:
             raise UnimplementedError(path)
-        acl = resolved(path, request.acl, connection.identities)
+        acl = _resolved(path, request.acl, connection, within)
         owner = connection.session.id if flags in _EPHEMERAL else 0
         return self.tree.create(path, request.data, acl, owner, flags in _SEQUENTIAL, within)
 
@@ -628,6 +629,16 @@ class Coordinator:
             else:
                 self._watch_children(connection, path)
         self._reply(connection, xid, code)
+
+
+def _resolved(
+    path: str, entries: Sequence[Acl] | None, connection: _Connection, within: Transaction
+) -> tuple[Acl, ...]:
+    """Return the access list to store for an operation of a transaction. Raises InvalidAclError."""
+    acl = resolved(path, entries, connection.identities)
+    if within.count_acl_entries(len(acl)) > ENTRIES_OF_TRANSACTION_MAX:
+        raise InvalidAclError(path, None)
+    return acl
 
 
 def _shown(text: str) -> str:

@@ -53,9 +53,14 @@ _STATE_CONNECTED: Final = 3
 
 OPERATIONS_MAX: Final = 2_000
 """Of one multi or multiRead, which is served without a pause: some 30 ms. Brokers send 500 at most."""
-PATHS_MAX: Final = 25_000
-"""In each list of a setWatches. ZooKeeper's client sends 128 KiB at a time, which has room for fewer."""
+ELEMENTS_MAX: Final = 10_000
+"""Of all lists in one request: the paths of a setWatches, the entries of access lists. As many entries in as many
+operations as allowed are some 45 ms.
+
+ZooKeeper's client sends 128 KiB of paths at a time, kazoo no setWatches at all, and a broker two entries an operation.
+"""
 ACL_ENTRIES_MAX: Final = 1_000
+"""Of one access list."""
 
 
 class Malformed(Exception):  # noqa: N818 - as in protocol
@@ -68,6 +73,8 @@ class Reader:
     def __init__(self, frame: bytes) -> None:
         self._frame = frame
         self._position = 0
+        self._elements = 0
+        """Of the lists so far."""
 
     @property
     def is_at_end(self) -> bool:
@@ -120,7 +127,7 @@ class Reader:
 
     def strings(self) -> list[str] | None:
         count = self.length("elements")
-        return None if count is None else [self.string() for _ in self._counted(count, 4, PATHS_MAX)]
+        return None if count is None else [self.string() for _ in self._counted(count, 4, ELEMENTS_MAX)]
 
     def acl(self) -> list[Acl] | None:
         count = self.length("elements")
@@ -133,6 +140,9 @@ class Reader:
             raise Malformed(f"{count} elements exceed the frame")
         if count > count_max:
             raise Malformed(f"a list has {count} elements, expected at most {count_max}")
+        self._elements += count
+        if self._elements > ELEMENTS_MAX:
+            raise Malformed(f"the lists of a request have more than {ELEMENTS_MAX} elements")
         return range(count)
 
 

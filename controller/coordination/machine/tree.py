@@ -67,7 +67,7 @@ class Change(NamedTuple):
 class Transaction:
     """One transaction in progress: its zxid and time, who it is, and what it has changed so far."""
 
-    __slots__ = ("allows", "changes", "now_ms", "undo", "zxid")
+    __slots__ = ("_acl_entries", "allows", "changes", "now_ms", "undo", "zxid")
 
     def __init__(self, zxid: int, now_ms: int, allows: Callable[[Sequence[Acl], int], bool]) -> None:
         self.zxid = zxid
@@ -75,6 +75,12 @@ class Transaction:
         self.allows = allows
         self.changes: list[Change] = []
         self.undo: list[tuple[str, Znode | None]] = []
+        self._acl_entries = 0
+
+    def count_acl_entries(self, count: int) -> int:
+        """Count the entries of another access list, and return how many all lists have."""
+        self._acl_entries += count
+        return self._acl_entries
 
 
 class Tree:

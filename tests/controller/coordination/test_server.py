@@ -197,7 +197,20 @@ HOSTILE_IN_A_SESSION = [
         struct.pack(">ii", 1, 14) + (struct.pack(">i?i", CHECK, False, -1) + string("/") + bytes(4)) * 2_001,
         "a multi has more than 2000 operations",
     ),
-    (struct.pack(">iiqi", -8, 101, 0, 25_001) + string("/a") * 25_001, "a list has 25001 elements, expected at most"),
+    (struct.pack(">iiqi", -8, 101, 0, 10_001) + string("/a") * 10_001, "a list has 10001 elements, expected at most"),
+    (
+        struct.pack(">iiq", -8, 101, 0) + (struct.pack(">i", 3_334) + string("/a") * 3_334) * 3,
+        "the lists of a request have more than 10000 elements",
+    ),
+    (
+        struct.pack(">ii", 1, 14)
+        + (
+            struct.pack(">i?i", CREATE, False, -1)
+            + (string("/a") + buffer(b"") + struct.pack(">i", 910) + OPEN[4:] * 910 + bytes(4))
+        )
+        * 11,
+        "the lists of a request have more than 10000 elements",
+    ),
     (
         struct.pack(">ii", 1, CREATE) + string("/a") + buffer(b"") + struct.pack(">i", 1_001) + OPEN[4:] * 1_001,
         "a list has 1001 elements, expected at most 1000",

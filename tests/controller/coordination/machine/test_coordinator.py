@@ -27,9 +27,11 @@ from controller.coordination.machine.messages import (
     Error,
     Flag,
     MultiRequest,
+    Operation,
     PathRequest,
     ReadRequest,
     Request,
+    Result,
     SetAclRequest,
 )
 from controller.coordination.machine.sessions import Sessions, Timeouts
@@ -156,6 +158,26 @@ def test_access_control_lists_and_identities_are_limited() -> None:
     assert isinstance(reply, Reply)
     assert reply.error == Error.AUTH_FAILED
     assert isinstance(close, Close)
+
+
+def test_entries_of_all_lists_of_a_transaction_are_limited() -> None:
+    machine = coordinator()
+    connect(machine, 1)
+    for number in range(IDENTITIES_MAX):
+        ask(machine, 1, Code.AUTH, AuthRequest(0, "digest", b"%d:x" % number))
+    entries = [Acl(permissions, "auth", "") for permissions in range(1, 11)]
+    creates: list[tuple[int, Operation]] = [
+        (Code.CREATE, CreateRequest(f"/{number}", b"", entries, 0)) for number in range(11)
+    ]
+    machine.take_effects()
+    ask(machine, 1, Code.MULTI, MultiRequest(creates))
+    (reply,) = machine.take_effects()
+    assert isinstance(reply, Reply)
+    assert reply.values == [Result(-1, error, ()) for error in [Error.OK] * 10 + [Error.INVALID_ACL]]
+    ask(machine, 1, Code.MULTI, MultiRequest(creates[:10]))
+    (reply,) = machine.take_effects()
+    assert isinstance(reply, Reply)
+    assert reply.values == [Result(Code.CREATE, Error.OK, (f"/{number}",)) for number in range(10)]
 
 
 def test_credentials_are_limited() -> None:
