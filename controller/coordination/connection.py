@@ -156,19 +156,17 @@ class Connection(asyncio.Protocol):
     # -- responses -------------------------------------------------------------------------------------------------
 
     def hold(self, size: int) -> None:
-        """Count the bytes of a response that waits for the disk."""
+        """Count the bytes of a response or an event that waits for the disk."""
         self._outstanding_bytes += size
 
     def respond(self, frame: bytes, held: int) -> float:
-        """Send a response, and return for how many seconds its client has waited.
-
-        `held` is what `hold` has counted for it.
-        """
-        self._outstanding_bytes -= held
-        self.send(frame)
+        """Send a response as by `send`, and return for how many seconds its client has waited."""
+        self.send(frame, held)
         return asyncio.get_running_loop().time() - self._begun_s.popleft()
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes, held: int) -> None:
+        """Send a response or an event, for which `hold` has counted `held` bytes."""
+        self._outstanding_bytes -= held
         if self._transport is not None:
             self._transport.write(frame)
 

@@ -42,6 +42,9 @@ from controller.coordination.tree_file import TreeFile
 
 logger = logging.getLogger("org.apache.zookeeper.server.ZooKeeperServer")
 
+_EVENT_BYTES = 32
+"""Of an event besides its path."""
+
 
 class CoordinationServer:
     """`on_failed(error)` is called once if the server cannot go on; it is stopped then, but for `stop`."""
@@ -60,6 +63,8 @@ class CoordinationServer:
         self._connections: dict[int, Connection] = {}
         self._numbers: dict[Connection, int] = {}
         self._last_number = 0
+        self._held_effects = 0
+        """How many of the machine's effects are counted by their connections."""
         self._is_commit_due = False
         self._writing: asyncio.Future[None] | None = None
         self._is_full = False
@@ -148,18 +153,22 @@ class CoordinationServer:
         self._received += 1
         password = secrets.token_bytes(PASSWORD_BYTES)
         self._coordinator.connect(self._numbers[connection], request, password, self._now())
-        self._served(connection)
+        self._served()
 
     def request(self, connection: Connection, xid: int, code: int, request: Request | None) -> None:
         assert self._coordinator is not None
         self._received += 1
         self._coordinator.request(self._numbers[connection], xid, code, request, self._now())
-        self._served(connection)
+        self._served()
 
-    def _served(self, connection: Connection) -> None:
+    def _served(self) -> None:
+        """Have connections count what the machine has for them since the last call, and commit soon."""
         assert self._coordinator is not None
-        if self._coordinator.effects:
-            connection.hold(_size(self._coordinator.effects[-1]))
+        effects = self._coordinator.effects
+        for effect in effects[self._held_effects :]:
+            if isinstance(effect, Reply | Notification) and effect.connection in self._connections:
+                self._connections[effect.connection].hold(_size(effect))
+        self._held_effects = len(effects)
         self._commit_soon()
 
     def end_session_of(self, path: str) -> None:
@@ -168,7 +177,7 @@ class CoordinationServer:
         """
         if self._coordinator is not None:
             self._coordinator.end_session_of(path, self._now())
-            self._commit_soon()
+            self._served()
 
     def four_letter_word(self, word: str) -> str:
         return response(word, self._state)
@@ -204,7 +213,7 @@ class CoordinationServer:
         self._schedule_tick()
         self._coordinator.expire(self._now())
         if self._coordinator.effects:
-            self._commit_soon()
+            self._served()
 
     # -- the disk, then the network --------------------------------------------------------------------------------
 
@@ -220,6 +229,7 @@ class CoordinationServer:
         if coordinator is None or file is None or executor is None:
             return
         changes, effects = coordinator.take_changes(), coordinator.take_effects()
+        self._held_effects = 0
         if changes is None:
             self._perform(effects)
             return
@@ -258,9 +268,9 @@ class CoordinationServer:
                     frame = jute.encode_response(xid, zxid, error, code, values)
                     self._latency.add(connection.respond(frame, _size(effect)))
                 case Notification(_, event, path, zxid):
-                    connection.send(jute.encode_event(event, path, zxid))
+                    connection.send(jute.encode_event(event, path, zxid), _size(effect))
                 case Connected(_, connected):
-                    self._latency.add(connection.respond(jute.encode_connected(connected), _size(effect)))
+                    self._latency.add(connection.respond(jute.encode_connected(connected), 0))
                 case Close(_, reason):
                     connection.close(reason)
                 case Refused(_, text):
@@ -269,6 +279,6 @@ class CoordinationServer:
             connection.resume()
 
 
-def _size(effect: Effect) -> int:
-    """Return about how many bytes a response has because of the data that it carries."""
-    return size_of(effect.values) if isinstance(effect, Reply) else 0
+def _size(effect: Reply | Notification) -> int:
+    """Return about how many bytes a response or an event has because of the data that it carries."""
+    return size_of(effect.values) if isinstance(effect, Reply) else size_of((effect.path,)) + _EVENT_BYTES

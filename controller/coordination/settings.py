@@ -29,6 +29,6 @@ class CoordinationSettings:
     outstanding_max: int = 1000
     """Requests of one connection whose responses are not written yet; it is not read while it has more."""
     outstanding_bytes_max: int = 4 * 1024 * 1024
-    """Of the same responses."""
+    """Of the same responses, and of the watch events that are not written yet."""
     first_request_timeout_ms: int = 10_000
     """A connection without a session is closed after this time."""

@@ -7,6 +7,7 @@ import re
 import socket
 import sqlite3
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -18,11 +19,11 @@ from controller.coordination import tree_file
 from controller.coordination.machine.coordinator import Changes
 from controller.coordination.settings import CoordinationSettings
 from controller.coordination.tree_file import TreeFile
-from tests.support.coordination import RawClient, RunningCoordination, buffer, coordination, string
+from tests.support.coordination import EVENT_XID, RawClient, RunningCoordination, buffer, coordination, string
 from tests.support.waiting import wait_until
 
 CREATE, EXISTS, GET_DATA, SET_DATA, PING, CHECK, CREATE2, MULTI_READ, CLOSE = 1, 3, 4, 5, 11, 13, 15, 22, -11
-AUTH = 100
+AUTH, SET_WATCHES = 100, 101
 PING_XID = -2
 MARSHALLING_ERROR = -5
 Connect = Callable[..., RawClient]
@@ -336,6 +337,36 @@ def test_client_that_reads_no_responses_is_not_read(server: RunningCoordination,
     connection = max(server.server._connections.values(), key=lambda each: each.outstanding)
     assert connection.outstanding <= LIMITS["outstanding_max"]
     assert client.ask(PING, xid=PING_XID)[-1].error == 0
+
+
+def test_client_whose_events_wait_for_the_disk_is_not_read(
+    server: RunningCoordination, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request asks for watches on nodes that are gone, so all of them fire."""
+    client, flood = connect(), connect()
+    may_write, original = threading.Event(), TreeFile.write
+
+    def write_later(file: TreeFile, changes: Changes) -> None:
+        may_write.wait(DEADLINE_S)
+        original(file, changes)
+
+    monkeypatch.setattr(tree_file.TreeFile, "write", write_later)
+    client.send(CREATE, string("/a") + buffer(b"") + OPEN + bytes(4))
+    paths = [string("/" + str(number) * 2_000) for number in range(10, 30)]
+    body = struct.pack(">qi", 0, len(paths)) + b"".join(paths) + bytes(8)
+    for _ in range(LIMITS["outstanding_max"]):
+        flood.send(SET_WATCHES, body, xid=-8)
+    for _ in range(10):
+        assert ask_word(server.port, b"ruok") == "imok"
+    connection = max(server.server._connections.values(), key=lambda each: each.outstanding)
+    assert connection.outstanding == 2
+    assert LIMITS["outstanding_bytes_max"] <= connection._outstanding_bytes <= 2 * LIMITS["outstanding_bytes_max"]
+    may_write.set()
+    for _ in range(LIMITS["outstanding_max"]):
+        frames = [flood.read() for _ in range(len(paths) + 1)]
+        assert [frame and frame.xid for frame in frames] == [EVENT_XID] * len(paths) + [-8]
+    assert client.read() is not None
+    assert [each._outstanding_bytes for each in server.server._connections.values()] == [0, 0]
 
 
 def test_large_responses_to_several_reads_are_limited(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
