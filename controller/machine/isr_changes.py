@@ -71,6 +71,9 @@ def _check(
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     if wanted.leader != current.leader or wanted.leader not in wanted.isr:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if len(set(wanted.isr)) < len(wanted.isr):
+        # No controller reads a stored state that repeats a replica.
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     if not set(wanted.isr) <= {*current.isr, *context.assignment(partition).replicas}:
         # A replica that was dropped from the assignment is being deleted. A member that is in the ISR may stay there.
         raise KafkaError(ErrorCode.INVALID_REQUEST)

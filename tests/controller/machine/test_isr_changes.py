@@ -54,6 +54,9 @@ REFUSED: list[tuple[PartitionData, ErrorCode]] = [
     (_reported((2,)), ErrorCode.INVALID_REQUEST),
     (_reported(()), ErrorCode.INVALID_REQUEST),
     (_reported((1, 2, 5)), ErrorCode.INVALID_REQUEST),
+    (_reported((1, 1)), ErrorCode.INVALID_REQUEST),
+    (_reported((1, 2, 1)), ErrorCode.INVALID_REQUEST),
+    (PartitionData(partition_index=0, leader_epoch=7, new_isr=[1, 2, 2], partition_epoch=5), ErrorCode.INVALID_REQUEST),
     (_reported((1, 2, 4)), ErrorCode.INELIGIBLE_REPLICA),
     (_reported((1, 2, 3)), ErrorCode.INELIGIBLE_REPLICA),
 ]
