@@ -20,7 +20,7 @@ from base.pause import Pause, through
 from base.topic_partition import TopicPartition
 from config.inter_broker import InterBrokerProtocol
 from controller.active.broker_channels import ControlRequest, ControlResponse
-from controller.active.requests import SECURITY_PROTOCOL_IDS
+from controller.machine.model import SECURITY_PROTOCOL_IDS
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,

@@ -18,7 +18,7 @@ from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
 from broker.security.authorizer import Authorizer
 from config.broker import BrokerConfig
-from controller.active.requests import SECURITY_PROTOCOL_IDS
+from controller.machine.model import SECURITY_PROTOCOL_IDS
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.update_metadata import (

@@ -16,7 +16,13 @@ from base.topic_partition import TopicPartition
 from controller.active.broker_channels import ControlRequest
 from controller.machine.context import ControllerContext
 from controller.machine.effects import SendEffect, SendLeaderAndIsr, SendMetadata, SendStopReplica
-from controller.machine.model import LEADER_DURING_DELETE, LEADER_EPOCH_DURING_DELETE, NO_LEADER_EPOCH, Broker
+from controller.machine.model import (
+    LEADER_DURING_DELETE,
+    LEADER_EPOCH_DURING_DELETE,
+    NO_LEADER_EPOCH,
+    SECURITY_PROTOCOL_IDS,
+    Broker,
+)
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -35,8 +41,6 @@ from protocol.messages.update_metadata import (
 )
 
 T = TypeVar("T")
-
-SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 class RequestBatch:

@@ -109,8 +109,12 @@ class Leadership:
         )
 
 
+SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""The numbers of the security protocols in requests."""
+
+
 class Endpoint(NamedTuple):
-    """One advertised listener."""
+    """One advertised listener. Its security protocol is one of `SECURITY_PROTOCOL_IDS`."""
 
     listener: str
     host: str

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 
 from base.topic_partition import TopicPartition
 from controller.machine.model import (
+    SECURITY_PROTOCOL_IDS,
     Broker,
     Endpoint,
     LeaderAndIsr,
@@ -269,7 +270,11 @@ def _parse_endpoint(url: str, protocols: Mapping[str, str]) -> Endpoint:
         raise Undecodable(f"endpoint {url!r}, expected NAME://host:port")
     listener = match["listener"]
     port = _within(_PORTS, int(match["port"]), "port")
-    return Endpoint(listener, match["ipv6"] or match["host"] or "", port, protocols.get(listener, listener))
+    protocol = protocols.get(listener, listener)
+    if protocol not in SECURITY_PROTOCOL_IDS:
+        expected = ", ".join(SECURITY_PROTOCOL_IDS)
+        raise Undecodable(f"listener {listener}: security protocol {protocol!r}, expected one of {expected}")
+    return Endpoint(listener, match["ipv6"] or match["host"] or "", port, protocol)
 
 
 # -- /milena -------------------------------------------------------------------------------------------------------

@@ -116,6 +116,22 @@ async def test_election_waits_until_the_node_is_repaired(
         await server.stop()
 
 
+async def test_registration_with_an_unknown_security_protocol_does_not_stop_the_controller(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await _with("/brokers/ids/9")
+    registration = b'{"version":4,"endpoints":["C://h:1"],"listener_security_protocol_map":{"C":"QUIC"},"host":"h"}'
+    await store.set("/brokers/ids/9", registration)
+    server = _server(store.tree, tmp_path)
+    await server.start()
+    try:
+        await _until_served(server)
+    finally:
+        await server.stop()
+    assert "ignoring a node that cannot be decoded: /brokers/ids/9: listener C: security protocol" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 async def test_state_that_cannot_be_decoded_concerns_its_partition_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -164,6 +164,23 @@ def test_registration_of_an_unknown_version_is_refused_by_name() -> None:
         paths.decode_broker(7, b'{"version":6,"endpoints":["PLAINTEXT://a:1"]}', 3)
 
 
+@pytest.mark.parametrize(
+    ("node", "problem"),
+    [
+        (
+            {"version": 4, "endpoints": ["C://h:1"], "listener_security_protocol_map": {"C": "QUIC"}},
+            "listener C: security protocol 'QUIC', expected one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
+        ({"version": 5, "endpoints": ["PLAINTEXT://h:1", "C://h:2"]}, "listener C: security protocol 'C', expected "),
+    ],
+)
+def test_registration_with_an_unknown_security_protocol_is_refused_by_name(
+    node: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(Undecodable, match=f"^/brokers/ids/7: {problem}"):
+        paths.decode_broker(7, json.dumps(node).encode(), 3)
+
+
 def test_controller_of_kraft_is_refused_by_name() -> None:
     with pytest.raises(Undecodable, match=r"^/controller: 3000 is a controller of KRaft"):
         paths.decode_controller(b'{"version":2,"brokerid":3000,"timestamp":"5","kraftControllerEpoch":0}')
