@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
         self._is_writing_paused = False
         self._is_parsing = False
         self._first_request_timer: asyncio.TimerHandle | None = None
+        self._abort_timer: asyncio.TimerHandle | None = None
         self._begun_s: deque[float] = deque()
         """When each request that has no response yet arrived; responses come in the order of the requests."""
         self._outstanding_bytes = 0
@@ -82,6 +83,8 @@ class Connection(asyncio.Protocol):
         self._parse()
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
         self._forget()
 
     def pause_writing(self) -> None:
@@ -182,7 +185,10 @@ class Connection(asyncio.Protocol):
             logger.warning("%s asks for %s, which this server refuses", self.peer, text)
 
     def close(self, reason: str) -> None:
-        """Close the connection after sending what was written. `reason` is logged unless it is empty."""
+        """Close the connection after sending what was written, as far as its client reads it soon.
+
+        `reason` is logged unless it is empty.
+        """
         transport = self._transport
         if transport is None:
             return
@@ -193,6 +199,10 @@ class Connection(asyncio.Protocol):
             transport.abort()  # it does not read
         else:
             transport.close()
+            # It counts no longer among the connections, so it must not stay open as long as its client likes.
+            self._abort_timer = asyncio.get_running_loop().call_later(
+                self._settings.close_timeout_ms / 1000, transport.abort
+            )
 
     def _forget(self) -> None:
         self._stop_timer()

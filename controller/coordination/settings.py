@@ -32,3 +32,5 @@ class CoordinationSettings:
     """Of the same responses, and of the watch events that are not written yet."""
     first_request_timeout_ms: int = 10_000
     """A connection without a session is closed after this time."""
+    close_timeout_ms: int = 5_000
+    """What was written to a connection before it was closed is dropped after this time."""
