@@ -400,9 +400,7 @@ class ZooKeeperStore(SingleWrites):
             _fail(reads.complete, results)
         elif isinstance(results, Exception):
             logger.info("ZooKeeper cannot read %d nodes in one request (%r): they are read one by one", count, results)
-            if not isinstance(
-                results, MarshallingError
-            ):  # with which a server refuses to return this much data at once
+            if not isinstance(results, MarshallingError):  # else it was only too much data for one response
                 self._reads_together = False
             self._waiting.extendleft(self._read(reads, index) for index in reversed(range(first, first + count)))
         else:
