@@ -94,8 +94,7 @@ class Needs(leader_hints.Needs, Protocol):
 
 async def handle(services: Needs, request: ScannedFetch, context: RequestContext) -> Response:
     reader = (_AuthorizedReader if services.authorizer.is_active else _Reader)(services, request, context)
-    locate = reader.refuse if reader.is_refused else reader.locate
-    fetch = Fetch(services.fetch_service, reader.terms, locate, context)
+    fetch = Fetch(services.fetch_service, reader.terms, reader.locate, context)
     try:
         read = await fetch.read(
             reader.named() if request.topics else (), reader.forgotten() if request.forgotten_topics_data else ()
@@ -134,7 +133,7 @@ def metric_name(request: ScannedFetch) -> str:
 class _Reader:
     """Binds the partitions of one Fetch request, and knows what its client may read."""
 
-    __slots__ = ("_context", "_is_follower", "_request", "_services", "_uses_topic_ids", "is_refused", "terms")
+    __slots__ = ("_context", "_is_follower", "_request", "_services", "_uses_topic_ids", "terms")
 
     def __init__(self, services: Needs, request: ScannedFetch, context: RequestContext) -> None:
         """Raises KafkaError: INVALID_REQUEST for an unknown isolation level."""
@@ -149,11 +148,8 @@ class _Reader:
         self._uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         replica_id = _replica_id_of(request)
         self._is_follower = replica_id > CONSUMER
-        self.is_refused = False
-        """Whether it says that it is a follower, and is not from a broker."""
         if self._is_follower:
             context.is_of_broker = self._may_follow()
-            self.is_refused = not context.is_of_broker
         has_limit = version >= FIRST_VERSION_WITH_REQUEST_LIMIT
         bytes_max = services.config[properties.FETCH_MAX_BYTES]
         if has_limit:
@@ -255,13 +251,6 @@ class _Reader:
         wanted.bound = bound
         return wanted, bound.partition, ErrorCode.NONE
 
-    def refuse(self, wanted: FetchPartition) -> Located:
-        """Refuse a partition, whether it is hosted or not: a `broker.replica.fetch_service.Locate`."""
-        if wanted.topic is None:
-            wanted.topic = self._name_of(wanted.topic_id)
-        code = ErrorCode.UNKNOWN_TOPIC_ID if wanted.topic is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return wanted, None, code
-
     def _may_follow(self) -> bool:
         return is_listener_of_brokers(self._services.config, self._context.listener)
 
@@ -287,9 +276,10 @@ class _AuthorizedReader(_Reader):
         return self._services.authorizer.allows_cluster(self._context, Operation.CLUSTER_ACTION)
 
     def _may_read(self, topic: str) -> bool:
-        return self._is_follower or self._services.authorizer.allows(
-            self._context, Operation.READ, ResourceType.TOPIC, topic
-        )
+        authorizer, context = self._services.authorizer, self._context
+        if self._is_follower:
+            return context.is_of_broker
+        return authorizer.allows(context, Operation.READ, ResourceType.TOPIC, topic)
 
 
 async def _rows(

@@ -12,7 +12,6 @@ import pytest
 from broker.network.unsent_responses import UNSENT_SIZE_MAX
 from broker.replica.machine.isr import IsrChange
 from broker.replica.partition import Partition
-from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
@@ -36,10 +35,6 @@ class Leader:
         batch = build_batch([RecordData(timestamp=1, key=None, value=b"v")])
         data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
         await self._broker.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data]), 9)
-
-    def use_listener(self, name: str) -> None:
-        """Send what follows on a connection of another listener."""
-        self._broker.channel.listener = name
 
     def has_fetched(self, offset: int) -> None:
         """The other follower has everything below `offset`."""
@@ -182,14 +177,3 @@ async def test_each_fetch_of_a_follower_outside_of_the_isr_may_let_it_join(leade
     partition.isr_change = None
     await leader.fetch_news((first.session_id, 2))
     assert proposed == ([] if is_in_sync else [(0, OTHER, FOLLOWER)])
-
-
-async def test_a_listener_for_clients_alone_serves_no_followers(leader: Leader) -> None:
-    await leader.append()
-    first = await leader.fetch(0, SESSION, wait_ms=0)
-    assert only(first).records
-    leader.use_listener("CLIENT")
-    for session in (NO_SESSION, (first.session_id, 1)):
-        refused = only(await leader.fetch(1, session, wait_ms=0))
-        assert (refused.error_code, bool(refused.records)) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)
-    assert leader.partition.log.high_watermark == 0
