@@ -54,6 +54,16 @@ def _server(tree: MemoryTree, folder: Path) -> Server:
     return Server(config, replace(environment_of_this_machine(), new_cluster_store=lambda _: MemoryStore(tree)))
 
 
+async def _serve_for_a_moment(tree: MemoryTree, folder: Path) -> None:
+    """Start a broker, wait until it serves, and stop it."""
+    server = _server(tree, folder)
+    await server.start()
+    try:
+        await _until_served(server)
+    finally:
+        await server.stop()
+
+
 async def _until_served(server: Server) -> None:
     await until(lambda: server._services.metadata_cache.has_leaders("good", 1))
 
@@ -88,12 +98,7 @@ async def test_broker_starts_and_serves_the_rest(
     path: str, line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await _with(path)
-    server = _server(store.tree, tmp_path)
-    await server.start()
-    try:
-        await _until_served(server)
-    finally:
-        await server.stop()
+    await _serve_for_a_moment(store.tree, tmp_path)
     assert line in caplog.text
     assert "Traceback" not in caplog.text
     await store.create(paths.CONFIG_CHANGE_PREFIX, b"{}", sequential=True)
@@ -122,12 +127,7 @@ async def test_registration_with_an_unknown_security_protocol_does_not_stop_the_
     store = await _with("/brokers/ids/9")
     registration = b'{"version":4,"endpoints":["C://h:1"],"listener_security_protocol_map":{"C":"QUIC"},"host":"h"}'
     await store.set("/brokers/ids/9", registration)
-    server = _server(store.tree, tmp_path)
-    await server.start()
-    try:
-        await _until_served(server)
-    finally:
-        await server.stop()
+    await _serve_for_a_moment(store.tree, tmp_path)
     assert "ignoring a node that cannot be decoded: /brokers/ids/9: listener C: security protocol" in caplog.text
     assert "Traceback" not in caplog.text
 
