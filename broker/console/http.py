@@ -209,10 +209,10 @@ class ConsoleHttp:
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                 f"content type {request.content_type[:60]!r}, expected application/json",
             )
-        read = partial(_body_of, await request.read(), kind)
-        if request.content_length is not None and request.content_length <= BODY_SIZE_ON_LOOP_MAX:
-            return read()
-        return await self._console.services.cpu_pool.run(read)
+        data = await request.read()
+        if len(data) <= BODY_SIZE_ON_LOOP_MAX:
+            return _body_of(data, kind)
+        return await self._console.services.cpu_pool.run(partial(_body_of, data, kind))
 
     async def _stream(self, resource: Resource, request: web.Request) -> web.StreamResponse:
         arguments = parsed(resource, request.match_info, _single(request))

@@ -80,7 +80,7 @@ class DelegationTokens:
         self._times = times
         self._known: dict[str, DelegationToken] = {}
         self._ids: dict[bytes, str] = {}
-        """By HMAC, which requests name a token by. The secret is not in what they name."""
+        """By HMAC, by which requests name a token."""
         self._credentials: dict[tuple[str, Digest], ScramCredential] = {}
         self._reading = InOrder()
         """Keeps reads, writes and effects in one order: an older read of all tokens must not undo a newer change."""

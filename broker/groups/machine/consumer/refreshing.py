@@ -59,7 +59,7 @@ class Refreshing(StoredGroup):
         is_news = (
             self.epoch > self.target_epoch
             or self._seen is not topics.stamp
-            or not self._postponed.isdisjoint(self._visible)
+            or not self._visible.keys().isdisjoint(self._postponed)  # looks at the postponed ones, mostly none
         )
         return is_news and not self._is_refreshing and bool(self.members)
 
