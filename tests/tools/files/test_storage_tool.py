@@ -117,14 +117,17 @@ def test_damaged_and_different_directories_are_problems(run: RunTool, config: Pa
         (["format", "-c", "CONFIG", "-t", "a b"], "Cluster ID string a b is invalid"),
         (["format", "-c", "CONFIG", "-t", "x", "--no-initial-controllers"], "--no-initial-controllers needs KRaft"),
         (["format", "-c", "CONFIG", "-t", "x", "-S", "SCRAM-SHA-1=[name=a,password=hush]"], "Invalid --add-scram"),
-        (["backup", "-c", "CONFIG", "/tmp/x"], "no embedded store of this broker was found"),
+        (["backup", "-c", "CONFIG", "FILE"], "no embedded store of this broker was found"),
         (["backup", "-c", "CONFIG"], "kafka-storage: error: the following arguments are required: FILE"),
         (["migrate", "-c", "CONFIG"], "kafka-storage: error: expected one of --to and --from"),
         (["migrate", "-c", "CONFIG", "--to", "127.0.0.1:1"], "does not exist, expected a broker's log.dirs"),
     ],
 )
-def test_bad_command_lines_name_what_is_wrong(run: RunTool, config: Path, arguments: list[str], error: str) -> None:
-    outcome = run(storage_tool.main, *(str(config) if part == "CONFIG" else part for part in arguments))
+def test_bad_command_lines_name_what_is_wrong(
+    run: RunTool, config: Path, tmp_path: Path, arguments: list[str], error: str
+) -> None:
+    paths = {"CONFIG": str(config), "FILE": str(tmp_path / "backup.sqlite")}
+    outcome = run(storage_tool.main, *(paths.get(part, part) for part in arguments))
     assert outcome.status == 1
     assert error in outcome.stderr.splitlines()[0]
     assert "hush" not in outcome.stderr.splitlines()[0]
