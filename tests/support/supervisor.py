@@ -48,6 +48,7 @@ def supervise(command: Sequence[str]) -> int:
     The command's process group gets SIGINT, SIGTERM and SIGHUP that this process gets, and SIGTERM when the parent of
     this process ends. What runs `GRACE_S` later is killed.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until the processes handle them
     _adopt_orphans()
     folders = _folders()
     reading, writing = os.pipe()
@@ -74,6 +75,7 @@ def _run(command: Sequence[str], folders: Sequence[Path], outer: int) -> int:
     if not started:
         os.close(outer)
         os.setpgid(0, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         os.execvpe(command[0], command, _environment(folders))
     ends_at, stopped_by = float("inf"), 0
 
@@ -121,6 +123,7 @@ def _on_stop(stop: Callable[[int], None]) -> None:
 
     for each in STOPS:
         signal.signal(each, handle)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 def _send(pid: int, number: int) -> None:
