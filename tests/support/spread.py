@@ -124,11 +124,16 @@ SOAK_TIMEOUT_S = 3600
 
 
 class FilesTogether(LoadScopeScheduling):
-    """Gives a worker the next file, or the next files that stay together, when it has nearly finished its last."""
+    """Gives a worker the next file, or the next files that stay together, when it has nearly finished its last.
+
+    What a test costs here does not grow with the number of tests: xdist's own methods search all of them.
+    """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
+        self._indices: dict[str, int] = {}
+        """Of every test, in the collection that all workers share."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
@@ -138,18 +143,35 @@ class FilesTogether(LoadScopeScheduling):
             return file
         return next((group[0] for group in TOGETHER if file.startswith(group)), file)
 
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if not self._indices:
+            self._indices = {nodeid: index for index, nodeid in enumerate(self.registered_collections[node])}
+        scope, tests = self.workqueue.popitem(last=False)
+        self.assigned_work[node][scope] = tests
+        node.send_runtest_some([self._indices[nodeid] for nodeid in tests])
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """Forget a test that a worker has finished, and give the worker more if it has nearly finished all."""
+        nodeid = self.registered_collections[node][item_index]
+        scope = self._split_scope(nodeid)
+        tests = self.assigned_work[node][scope]
+        del tests[nodeid]
+        if not tests:
+            del self.assigned_work[node][scope]
+        self._reschedule(node)
+
     def remove_node(self, node: WorkerController) -> str | None:
         """Give the tests of a worker that has ended to others, and return the one that ended it.
 
         xdist's own method would have each new worker repeat that test.
         """
         units = self.assigned_work.pop(node)
-        left = [(scope, test) for scope, tests in units.items() for test, is_done in tests.items() if not is_done]
-        if not left:
+        if not units:
             return None
-        scope, ended_by = left[0]
-        units[scope][ended_by] = True
-        self.workqueue.update((scope, units[scope]) for scope, _ in left[1:])
+        scope = next(iter(units))
+        ended_by = next(iter(units[scope]))
+        del units[scope][ended_by]
+        self.workqueue.update((scope, tests) for scope, tests in units.items() if tests)
         for other in self.assigned_work:
             self._reschedule(other)
         return ended_by
