@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64encode
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,18 @@ def _number(value: int) -> str:
 
 
 class IdentityProvider:
-    """One RSA key, `rsa`, and one on a curve, `ec`."""
+    """One RSA key, `rsa`, and one on a curve, `ec`, which are made when they are used first."""
 
     def __init__(self, rsa_bits: int = 2048) -> None:
-        self._rsa = rsa.generate_private_key(65537, rsa_bits)
-        self._ec = ec.generate_private_key(ec.SECP256R1())
+        self._rsa_bits = rsa_bits
+
+    @cached_property
+    def _rsa(self) -> rsa.RSAPrivateKey:
+        return rsa.generate_private_key(65537, self._rsa_bits)
+
+    @cached_property
+    def _ec(self) -> ec.EllipticCurvePrivateKey:
+        return ec.generate_private_key(ec.SECP256R1())
 
     @property
     def key_set(self) -> bytes:
