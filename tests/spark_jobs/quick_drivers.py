@@ -113,6 +113,9 @@ def _settings(first_jars: list[Path], more_options: str) -> dict[str, str]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # A description of each plan for the page of Spark that no test reads.
         "spark.sql.ui.explainMode": "simple",
+        # For errors, the line of the program that has made each column: three calls of the JVM, and its stack.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
         # The first use of ICU computes the title case of every character.
         "spark.sql.icu.caseMappings.enabled": "false",
     }
