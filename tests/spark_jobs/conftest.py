@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from tests.spark_jobs.hanging import end_with_stacks
 from tests.spark_jobs.plain_results import Row
 from tests.spark_jobs.quick_drivers import quick_settings, worker_environment
 from tests.spark_jobs.registry import RunningRegistry
+from tests.spark_jobs.warm_workers import warm_workers
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.jdbc_driver import sqlite_jar
@@ -322,14 +324,15 @@ def spark() -> Iterator[SparkSession]:
         remember_java_names(kind)
     with skip_when_unavailable():
         settings = {**quick_settings(), "spark.jars": str(sqlite_jar())}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", FAR_FROM_UTC)  # of the JVM and its Python workers
-        for name, value in worker_environment().items():
-            patch.setenv(name, value)
-        session = spark_session("tests", settings)
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    with ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TZ", FAR_FROM_UTC)  # of the JVM and its Python workers
+            for name, value in {**worker_environment(), **running.enter_context(warm_workers())}.items():
+                patch.setenv(name, value)
+            session = spark_session("tests", settings)
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -106,6 +106,8 @@ def _settings(first_jars: list[Path], more_options: str) -> dict[str, str]:
         "spark.hadoop.fs.file.impl": file_system,
         "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{file_system}$ForContexts",
         "spark.python.daemon.module": "tests.spark_jobs.warm_daemon",
+        # Workers of functions would have another environment than those of state, and so a daemon of their own.
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         # One state store per query: each costs a batch a fixed time.
         "spark.sql.shuffle.partitions": "1",
         # Hundreds of plans, few records each: compiling a plan takes longer than interpreting it.

@@ -13,6 +13,10 @@ import pandas as pd  # noqa: F401
 import pyarrow as pa  # noqa: F401
 from pyspark import daemon
 from pyspark.sql import functions  # noqa: F401
+from pyspark.sql.streaming import stateful_processor_api_client  # noqa: F401
+from pyspark.sql.streaming.proto import StateMessage_pb2  # noqa: F401
+
+from spark_jobs.skeleton import delivery, records  # noqa: F401
 
 faulthandler.register(signal.SIGUSR1)
 gc.freeze()  # each task ends with a collection
