@@ -413,7 +413,7 @@ def test_two_jobs_with_one_table_have_a_staging_table_each(
         topics.send(source, objects(*({"symbol": f"{app}{each}", "price": each} for each in range(ROWS))))
         flags = ["--input", source, "--app-id", app, "--checkpoint", str(job_runner.folder / app)]
         queries += job_runner.start(
-            jdbc_sink.JOB, *arguments, *flags, "--max-offsets-per-trigger", str(ROWS // 3 + number)
+            jdbc_sink.JOB, *arguments, *flags, "--max-offsets-per-trigger", str(ROWS // 2 + number)
         )
     job_runner.finish(queries)
     assert {row.SYMBOL for row in database.read("prices").collect()} == {

@@ -23,7 +23,7 @@ from typing import Self
 
 from tests.support.class_archive import archive_options
 from tests.support.ivy import CACHE, Library, fetch
-from tests.support.java import UNVERIFIED, compiled, java_command
+from tests.support.java import SHORT_LIVED, compiled, java_command
 from tests.support.metadata_probe import is_serving
 from tests.support.processes import ServerProcess
 from tests.support.program_host import Outcome, ProgramHost
@@ -42,7 +42,7 @@ CLIENT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.2.2", "1.1.1", "2.1.1", "2.8.2", 
 STREAMS_VERSIONS = ("2.8.2", VERSION, "4.1.0")
 # Options for a quick start and small memory in tests. The benchmark passes its own options.
 TEST_JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *UNVERIFIED)
+TOOL_JVM_OPTIONS = ("-Xmx256m", *SHORT_LIVED)
 COMPILE_TIMEOUT_S = 120.0
 LOGGING = Path(__file__).with_name("log4j.properties")
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from tests.support.java import UnavailableError, java_executable, pyspark_jars
+from tests.support.java import SHORT_LIVED, UnavailableError, java_executable, pyspark_jars
 
 PROJECT_ROOT = Path(__file__).parents[2]
 CACHE = PROJECT_ROOT / ".cache" / "java"
@@ -147,7 +147,7 @@ def run_ivy(folder: Path) -> str | None:
     ivy = next(pyspark_jars().glob("ivy-*.jar"))
     # fmt: off
     command = [
-        str(java_executable()), "-jar", str(ivy), "-warn",
+        str(java_executable()), *SHORT_LIVED, "-jar", str(ivy), "-warn",
         "-settings", str(folder / "ivysettings.xml"),
         "-ivy", str(folder / "ivy.xml"),
         "-cache", str(folder / "ivy-cache"),

@@ -29,6 +29,9 @@ UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote
 The jars are pinned by their hashes. The classes of an archive were verified when it was made.
 """
 
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *UNVERIFIED)
+"""Options of a JVM for a program of seconds: the optimizing compiler and threads of a collector would not pay off."""
+
 
 class UnavailableError(Exception):
     """Something outside the project is missing on this machine; the text says how to get it."""
@@ -68,7 +71,7 @@ Javac = Callable[[Sequence[str]], tuple[int, str]]
 
 def _javac(arguments: Sequence[str]) -> tuple[int, str]:
     """Run the compiler in a JVM of its own."""
-    command = [str(java_executable()), "-m", "jdk.compiler/com.sun.tools.javac.Main", *arguments]
+    command = [str(java_executable()), *SHORT_LIVED, "-m", "jdk.compiler/com.sun.tools.javac.Main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
 
