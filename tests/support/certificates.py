@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
+from tests.support.java import SHORT_LIVED
+
 SHA256_WITH_RSA, SHA1_WITH_RSA = (bytes.fromhex(f"06092a864886f70d0101{last}") for last in ("0b", "05"))
 STORE_PASSWORD, KEY_PASSWORD = "store secret", "key secret"
 
@@ -100,7 +102,8 @@ class Stores:
         return target
 
     def _keytool(self, *arguments: str) -> None:
-        subprocess.run(["keytool", *arguments], check=True, capture_output=True, text=True)
+        options = [f"-J{option}" for option in SHORT_LIVED]
+        subprocess.run(["keytool", *options, *arguments], check=True, capture_output=True, text=True)
 
     def _write(self, name: str, content: bytes) -> Path:
         path = self.folder / name
