@@ -27,7 +27,6 @@ from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.records.batch import batches, records
@@ -123,7 +122,7 @@ class Run:
     async def every_field_of_fetches_that_wait(self) -> None:
         (api,) = (api for api in SERVED if api.name == "Fetch")
         known = await self._known(api)
-        end = {"partition": 0, "fetch_offset": await self._end_offset(KEPT), "partition_max_bytes": 1}
+        end = {"partition": 0, "fetch_offset": self._end_offset(KEPT), "partition_max_bytes": 1}
         for version in api.versions:
             topic_id = await self._topic_id(KEPT)
             values = {
@@ -151,7 +150,7 @@ class Run:
         outcome = self.outcomes[kind or name]
         dispatcher = self._broker.dispatcher
         for mutant in every:
-            before = await self._end_offset(TOPIC)
+            before = self._end_offset(TOPIC)
             failed = dispatcher.unexpected_error_count
             tasks = asyncio.all_tasks()
             codes, response = await self._ask(name in WAITING or (kind != "" and name == "Fetch"), version, mutant)
@@ -162,7 +161,7 @@ class Run:
             if dispatcher.unexpected_error_count != failed or ErrorCode.UNKNOWN_SERVER_ERROR.name in codes:
                 outcome.complaints.append(f"{what}: failed unexpectedly")
             if response is not None or name != "Produce":
-                grown = await self._end_offset(TOPIC) - before
+                grown = self._end_offset(TOPIC) - before
                 accepted = 2 * _accepted(response) if name == "Produce" else 0
                 markers = grown if name in MARKING else 0
                 if grown - markers != accepted:
@@ -264,10 +263,11 @@ class Run:
     async def _topic_id(self, topic: str) -> Any:
         return (await self._broker.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))).topics[0].topic_id
 
-    async def _end_offset(self, topic: str) -> int:
-        partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
-        return int((await self._broker.ask(request)).topics[0].partitions[0].offset)
+    def _end_offset(self, topic: str) -> int:
+        """What consumers see as the end of the topic's only log."""
+        partition = self._services.replica_manager.find(topic, 0)
+        assert partition is not None
+        return partition.log.high_watermark
 
     async def _stored(self, topic: str) -> bytes:
         """The bytes of a topic from its first offset on."""

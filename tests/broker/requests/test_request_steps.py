@@ -273,8 +273,10 @@ async def connected(folder: Path) -> AsyncIterator[Client]:
 
 async def steps_of(client: Client, cost: Cost) -> Counter[str]:
     """Return the steps of all counted requests by function."""
-    for metrics in client.broker.dispatcher.metrics.values():
-        fill(metrics.sample)
+    api_name, _, _ = cost.name.partition(" ")
+    for name, metrics in client.broker.dispatcher.metrics.items():
+        if name.startswith(api_name):  # those of fetches have the kind of client as well
+            fill(metrics.sample)
     made = cost.frames(client)
     frames = await made if inspect.iscoroutine(made) else made
     for _ in range(REQUESTS_WARM):
