@@ -100,9 +100,7 @@ def no_secret_is_logged() -> Iterator[None]:
     assert not handler.lines
 
 
-@pytest.fixture
-def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A temporary folder, in memory if possible: for tests with thousands of small files or writes that are synced."""
+def _folder_in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     memory = memory_folder()
     if memory is None:
         yield tmp_path_factory.mktemp("memory")
@@ -112,6 +110,18 @@ def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder.mkdir()
     yield folder
     shutil.rmtree(parent)
+
+
+@pytest.fixture
+def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A temporary folder, in memory if possible: for tests with thousands of small files or writes that are synced."""
+    yield from _folder_in_memory(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def memory_path_of_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Such a folder for all tests of a file."""
+    yield from _folder_in_memory(tmp_path_factory)
 
 
 @pytest.fixture

@@ -21,7 +21,14 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TIMES_MS = (1000, 3000, 2000, 3000)
+
+
+@pytest.fixture
+def served(broker_of_file: InProcessBroker) -> InProcessBroker:
+    return broker_of_file
 
 
 async def filled(broker: InProcessBroker, topic: str) -> None:
@@ -116,16 +123,17 @@ async def test_the_ends_of_an_empty_topic_are_0(served: InProcessBroker, name: s
     ids=["named again", "empty", "asked twice", "missing", "nothing"],
 )
 async def test_the_response_repeats_the_topics_one_by_one(
-    served: InProcessBroker, asked: list[tuple[str, list[int]]], version: int
+    served: InProcessBroker, name: str, asked: list[tuple[str, list[int]]], version: int
 ) -> None:
     """As Apache Kafka 3.9.1 responds to these requests."""
-    for name in ("a", "b"):
-        await served.create_topic(name, 4)
+    asked = [(f"{name}-{topic}", indexes) for topic, indexes in asked]
+    for topic in ("a", "b"):
+        await served.create_topic(f"{name}-{topic}", 4)
     topics = [
         ListOffsetsTopic(
-            name=name, partitions=[ListOffsetsPartition(partition_index=index, timestamp=-1) for index in indexes]
+            name=topic, partitions=[ListOffsetsPartition(partition_index=index, timestamp=-1) for index in indexes]
         )
-        for name, indexes in asked
+        for topic, indexes in asked
     ]
     response = await served.ask(ListOffsetsRequest(replica_id=-1, topics=topics), version)
     assert [(each.name, [it.partition_index for it in each.partitions]) for each in response.topics] == asked

@@ -36,8 +36,15 @@ from protocol.records.entries import entries, entry_records
 from protocol.schema import ZERO_UUID
 from tests.support.in_process import InProcessBroker, reserved, running_broker
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 PRODUCE, FETCH = APIS[0], APIS[1]
 SIZE_MAX = 1 << 24
+
+
+@pytest.fixture
+def served(broker_of_file: InProcessBroker) -> InProcessBroker:
+    return broker_of_file
 
 
 def batch_of(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **fields: int) -> bytes:

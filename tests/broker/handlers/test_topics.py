@@ -25,7 +25,14 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 from protocol.schema import ZERO_UUID
 from tests.support.in_process import InProcessBroker, running_broker
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+
+
+@pytest.fixture
+def served(broker_of_file: InProcessBroker) -> InProcessBroker:
+    return broker_of_file
 
 
 async def metadata(
@@ -106,14 +113,15 @@ async def test_internal_topics_get_their_settings_whichever_request_names_them_f
         assert [row.value for row in result.configs] == [policy]
 
 
-async def test_all_topics_are_null_and_in_version_0_an_empty_list(served: InProcessBroker, name: str) -> None:
-    await served.create_topic(name, 3)
+@pytest.mark.asyncio(loop_scope="function")
+async def test_all_topics_are_null_and_in_version_0_an_empty_list(own_broker: InProcessBroker, name: str) -> None:
+    await own_broker.create_topic(name, 3)
     for version in range(13):
         everything = MetadataRequest(topics=[] if version == 0 else None)
-        response = await served.ask(everything, version)
+        response = await own_broker.ask(everything, version)
         assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [(name, 3)]
         if version > 0:
-            assert (await served.ask(MetadataRequest(topics=[]), version)).topics == []
+            assert (await own_broker.ask(MetadataRequest(topics=[]), version)).topics == []
 
 
 async def test_topics_are_found_by_id(served: InProcessBroker, name: str) -> None:
@@ -186,8 +194,9 @@ async def test_missing_topic_has_authorized_operations(served: InProcessBroker, 
     assert [topic.topic_authorized_operations for topic in reported] == [0b110111111000] * 2
 
 
-async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name: str) -> None:
-    await served.create_topic(f"{name}-old")
+@pytest.mark.asyncio(loop_scope="function")
+async def test_good_and_bad_topics_of_one_request(own_broker: InProcessBroker, name: str) -> None:
+    await own_broker.create_topic(f"{name}-old")
     topics = [
         creatable(f"{name}-good", 2, retention_ms="1000"),
         creatable(f"{name}-old"),
@@ -201,7 +210,7 @@ async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name:
         creatable(f"{name}-d"),
     ]
     topics[-1].assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0])]
-    response = await served.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+    response = await own_broker.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
     codes = [(topic.name.removeprefix(name), topic.error_code) for topic in response.topics]
     assert dict(codes) == {
         "-good": ErrorCode.NONE,
@@ -218,7 +227,7 @@ async def test_good_and_bad_topics_of_one_request(served: InProcessBroker, name:
     good = response.topics[0]
     assert (good.num_partitions, good.replication_factor) == (2, 1)
     assert {config.name: config.value for config in good.configs}["retention.ms"] == "1000"
-    reported = (await metadata(served, f"{name}-good")).topics[0]
+    reported = (await metadata(own_broker, f"{name}-good")).topics[0]
     assert reported.topic_id == good.topic_id
     assert [partition.leader_id for partition in reported.partitions] == [0, 0], "responds when the topic can be used"
 
