@@ -84,7 +84,9 @@ def _visit(module: str, node: ast.AST, owner: str, facts: Facts) -> None:
     elif owner and any(map(_has_no_effect, _given(node))):
         facts.silent.add(owner)
     for child in ast.iter_child_nodes(node):
-        _visit(module, child, owner, facts)
+        is_read_only = isinstance(child, ast.expr) and not isinstance(getattr(child, "ctx", None), ast.Store)
+        if not is_read_only:  # most nodes are expressions, which assign to no attribute
+            _visit(module, child, owner, facts)
 
 
 def _given(node: ast.AST) -> Iterable[ast.expr | None]:

@@ -53,7 +53,7 @@ from tests.storage.builders import pause, steps_of
 from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import SteppingClock
 
-ELEMENTS = 800
+ELEMENTS = 500
 """More than any step takes of what does not grow with a request, with the patches below."""
 STEP_SIZES = (
     (alter_configs, "STATED_CHANGES_MAX"),
@@ -142,7 +142,7 @@ async def broker_in_single_steps(
         await broker.services.groups.partitions.ensure_topic()
         monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 100)
         for module, size in STEP_SIZES:
-            monkeypatch.setattr(module, size, 10)
+            monkeypatch.setattr(module, size, 4)
         sliced_work = broker.services.sliced_work
         monkeypatch.setattr(sliced_work, "_monotonic_ms", SteppingClock(SLICE_MS).monotonic_ms)
         monkeypatch.setattr(sliced_work, "_steps_min", 1)

@@ -113,7 +113,7 @@ class History:
 
 
 @pytest.mark.parametrize("with_classic", [False, True])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(25), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(25, 60))])
 def test_no_partition_is_read_twice_and_all_are_read_in_the_end(seed: int, with_classic: bool) -> None:
     history = History(seed, with_classic=with_classic)
     for _ in range(STEPS):
