@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, Self
@@ -240,11 +240,20 @@ class Cluster:
 
         They are as one of `broker_ids` knows them, or any running broker.
         """
-        asked = self.running if broker_ids is None else broker_ids
-        endpoints = [Endpoint("127.0.0.1", self.brokers[broker_id].port) for broker_id in asked]
+        (found,) = self._partitions([topic], self.running if broker_ids is None else broker_ids)
+        return found
+
+    def _partitions(
+        self, topics: Sequence[str], broker_ids: Iterable[int]
+    ) -> list[dict[int, tuple[int, list[int], list[int]]]]:
+        """Return the same of several topics, in one request to one of the brokers."""
+        endpoints = [Endpoint("127.0.0.1", self.brokers[broker_id].port) for broker_id in broker_ids]
         with AdminClient(endpoints, timeout_ms=5000, request_timeout_ms=2000) as client:
-            (found,) = client.metadata([topic]).topics
-        return {it.partition_index: (it.leader_id, it.replica_nodes, it.isr_nodes) for it in found.partitions}
+            found = {topic.name: topic.partitions for topic in client.metadata(topics).topics}
+        return [
+            {it.partition_index: (it.leader_id, it.replica_nodes, it.isr_nodes) for it in found[topic]}
+            for topic in topics
+        ]
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the id of the leader, which runs."""
@@ -271,12 +280,15 @@ class Cluster:
         """
 
         def is_so() -> bool:
-            found = [self.partitions(topic, [broker_id]) for broker_id in self.running for topic in topics]
             # A broker that has not heard of a new topic yet knows none of its partitions.
-            return all(found) and all(
-                leader in self.running and len(isr) == len(replicas)
-                for partitions in found
-                for leader, replicas, isr in partitions.values()
+            return not topics or all(
+                partitions
+                and all(
+                    leader in self.running and len(isr) == len(replicas)
+                    for leader, replicas, isr in partitions.values()
+                )
+                for broker_id in self.running
+                for partitions in self._partitions(topics, [broker_id])
             )
 
         self.wait_until(is_so, f"all replicas of {', '.join(topics)} are in sync")
