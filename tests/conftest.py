@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from pytest_timeout import Settings
 from xdist.remote import Producer
 
+from tests.support.broker import BrokerProcess
 from tests.support.forms import use_form
 from tests.support.progress import Reporter
 from tests.support.secrets import SecretsInLogs
@@ -65,6 +66,7 @@ WATCHDOG = pytest.StashKey[Watchdog]()
 @pytest.hookimpl(trylast=True)  # after pytest has made its terminal writer
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[WATCHDOG] = Watchdog(config.stash[fault_handler_stderr_fd_key])
+    BrokerProcess.are_forked = True
     if not hasattr(config, "workerinput"):  # workers print nothing
         config.pluginmanager.register(Reporter(config))
 

@@ -25,7 +25,7 @@ OUTSTANDING_MAX = 5_000
 PRODUCER_SETTINGS: Mapping[str, Any] = {
     "log_level": 2,  # that brokers are gone is no news
     "acks": "all",
-    "linger.ms": 2,
+    "linger.ms": 20,  # a batch of several records costs the brokers and this client no more than one of a single record
     "batch.num.messages": 100,
     "message.timeout.ms": 60_000,
     "request.timeout.ms": 3_000,
@@ -56,7 +56,7 @@ class NumberedLoad:
         partitions: int,
         *,
         idempotent: bool = True,
-        rate: float = 400.0,
+        rate: float = 200.0,
         first: int = 0,
         settings: Mapping[str, Any] | None = None,
     ) -> None:

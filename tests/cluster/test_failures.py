@@ -36,7 +36,7 @@ def kill_the_leader(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
 def kill_a_follower(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
     follower = cluster.follower(topic)
     cluster.kill(follower)
-    load.wait_for(300)
+    load.wait_for(150)
     cluster.start(follower)
 
 
@@ -91,7 +91,7 @@ def wipe_a_broker(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
 
 def kill_zookeeper(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
     cluster.zookeeper.kill()
-    load.wait_for(200)
+    load.wait_for(100)
     cluster.zookeeper.start()
     load.wait_for(50)
 
@@ -141,10 +141,10 @@ def test_another_broker_becomes_controller(cluster: Cluster, topic: str, failure
 
 def test_killed_leader_loses_nothing_and_all_replicas_are_equal_after_a_clean_stop(cluster: Cluster) -> None:
     """With and without an idempotent producer."""
-    topic, other = create_topic(cluster, segment_bytes="16384"), create_topic(cluster)
+    topic, other = create_topic(cluster, segment_bytes="4096"), create_topic(cluster)
     with (
         GapLimit(cluster, SESSION_TIMEOUT_S + MARGIN_S) as limit,
-        NumberedLoad(cluster.bootstrap, topic, PARTITIONS, rate=2000) as load,
+        NumberedLoad(cluster.bootstrap, topic, PARTITIONS, rate=500) as load,
         NumberedLoad(cluster.bootstrap, other, PARTITIONS, idempotent=False) as unsafe,
     ):
         kill_the_leader(cluster, topic, load)
@@ -160,7 +160,7 @@ def test_killed_leader_loses_nothing_and_all_replicas_are_equal_after_a_clean_st
     for name in (topic, other):
         for partition in range(PARTITIONS):
             one, *others = log_bytes(cluster.brokers.values(), name, partition)
-            assert len(one) > (16384 if name == topic else 0)
+            assert len(one) > (4096 if name == topic else 0)
             assert all(it == one for it in others)
 
 

@@ -11,9 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
+from tests.support.forked_programs import fork_program
 from tests.support.metadata_probe import is_serving
-from tests.support.processes import ServerProcess
+from tests.support.processes import Process, ServerProcess
 from tests.support.secrets import secrets_in
 
 LOG_WAIT_S = 10.0
@@ -28,6 +30,10 @@ def server_command(settings: Path, *arguments: str) -> list[str]:
 class BrokerProcess(ServerProcess):
     """One broker on 127.0.0.1 with the embedded store; all its files are below `folder`."""
 
+    are_forked: ClassVar[bool] = False
+    """Whether brokers are forks of a process that has imported what they need. The tests' are, and start in less than a
+    third of the processor time; those that a benchmark measures are not."""
+
     def __init__(
         self,
         folder: Path,
@@ -38,7 +44,8 @@ class BrokerProcess(ServerProcess):
         command: Callable[[Path], Sequence[str]] = server_command,
         descriptors_max: int | None = None,
     ) -> None:
-        """`descriptors_max` is its hard limit of file descriptors; None for that of this process.
+        """`descriptors_max` is its hard limit of file descriptors; None for that of this process. With it, or with
+        another `command`, the broker is not forked.
 
         `{port}` in an override is the broker's port, 0 until it is known.
         """
@@ -62,6 +69,7 @@ class BrokerProcess(ServerProcess):
                 **{key: value.replace("{port}", str(port)) for key, value in self.overrides.items()},
             }
 
+        self._is_plain = descriptors_max is None and command is server_command
         limited = [] if descriptors_max is None else ["sh", "-c", f'ulimit -n {descriptors_max}; exec "$@"', "sh"]
         super().__init__(
             f"Milena {broker_id}",
@@ -73,6 +81,19 @@ class BrokerProcess(ServerProcess):
             port=port,
             environment={"PYTHONPATH": str(ROOT)},
         )
+
+    def _started(self, log: int) -> Process:
+        if self.are_forked and self._is_plain:
+            forked = fork_program(
+                "tools.launch.server_start",
+                [str(self.settings)],
+                stdout=log,
+                stderr=log,
+                environment=self._environment,
+            )
+            if forked is not None:
+                return forked
+        return super()._started(log)
 
     @property
     def metrics_port(self) -> int:

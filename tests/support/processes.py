@@ -15,10 +15,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 PROBE_INTERVAL_S = 0.02
 READY_TIMEOUT_S = 90.0
@@ -36,16 +36,15 @@ def closed_port() -> Iterator[int]:
 
 def listening_ports(pid: int) -> list[int]:
     """Return the TCP ports that a process listens on, each once, in the order of its descriptors."""
+    folder = f"/proc/{pid}/fd"
+    targets = []
+    for descriptor in sorted(map(int, os.listdir(folder))):
+        with suppress(FileNotFoundError):  # closed since it was listed
+            targets.append(os.readlink(f"{folder}/{descriptor}"))
+    if not any(target.startswith("socket:") for target in targets):
+        return []  # most of a start: the kernel takes milliseconds to list the sockets of all processes
     sockets = {inode: port for family in ("tcp", "tcp6") for inode, port in _listening(pid, family)}
-    descriptors = sorted((int(path.name), path) for path in Path(f"/proc/{pid}/fd").iterdir())
-    found = []
-    for _, path in descriptors:
-        try:
-            target = os.readlink(path)
-        except FileNotFoundError:
-            continue  # closed since it was listed
-        if target in sockets:
-            found.append(sockets[target])
+    found = [sockets[target] for target in targets if target in sockets]
     return list(dict.fromkeys(found))  # a socket may have several descriptors
 
 
@@ -64,6 +63,18 @@ def _listening(pid: int, family: str) -> Iterator[tuple[str, int]]:
         _, local_address, _, state = fields[:4]
         if state == LISTEN_STATE:
             yield f"socket:[{fields[9]}]", int(local_address.rpartition(":")[2], 16)
+
+
+class Process(Protocol):
+    """What a test does with a process: part of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 class ServerProcess:
@@ -98,7 +109,7 @@ class ServerProcess:
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._command = command
         self._is_ready = is_ready
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def pid(self) -> int:
@@ -122,15 +133,19 @@ class ServerProcess:
         lines = (f"{key}={value}\n" for key, value in self._properties(self.port).items())
         self.settings.write_text("".join(lines))
         with self.log.open("ab") as log:
-            # A separate process group: Ctrl-C reaches only the tests, which stop servers in order.
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-                env=self._environment,
-            )
+            self._process = self._started(log.fileno())
+
+    def _started(self, log: int) -> Process:
+        """Start the process, which writes to the descriptor `log`."""
+        # A separate process group: Ctrl-C reaches only the tests, which stop servers in order.
+        return subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+            env=self._environment,
+        )
 
     def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         deadline = time.monotonic() + timeout_s
