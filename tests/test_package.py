@@ -67,10 +67,14 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def build_wheel(source: Path, folder: Path, **environment: str) -> Path:
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source, folder=folder, **environment)
-    (path,) = folder.glob("*.whl")
-    return path
+def build(hook: str, source: Path, folder: Path, **environment: str) -> Path:
+    """Call `build_wheel` or `build_sdist` of the build backend in a source tree, as pip does; return what it built.
+
+    pip would ask for the requirements and the metadata first, and each question compiles the modules to C again.
+    """
+    program = f"import sys; from setuptools.build_meta import {hook}; print({hook}(sys.argv[1]))"
+    environment = {"SOURCE_DATE_EPOCH": "1700000000", **environment}
+    return folder / run(sys.executable, "-P", "-c", program, folder, folder=source, **environment).split()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -80,20 +84,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = folder / "cc"
     compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
     compiler.chmod(0o755)
-    return build_wheel(ROOT, folder, CC=str(compiler))
+    return build("build_wheel", ROOT, folder, CC=str(compiler))
 
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sdist")
-    build = "import sys; from setuptools.build_meta import build_sdist; print(build_sdist(sys.argv[1]))"
-    return folder / run(sys.executable, "-P", "-c", build, folder, folder=ROOT, **INTERPRETED).split()[-1]
+    return build("build_sdist", ROOT, tmp_path_factory.mktemp("sdist"), **INTERPRETED)
 
 
 @pytest.fixture(scope="module")
 def pure_wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel for every system, built from the sdist."""
-    return build_wheel(sdist, tmp_path_factory.mktemp("pure_wheel"), **INTERPRETED)
+    folder = tmp_path_factory.mktemp("pure_wheel")
+    run("tar", "-xf", sdist, folder=folder)
+    return build("build_wheel", folder / sdist.name.removesuffix(".tar.gz"), folder, **INTERPRETED)
 
 
 class Installation:
@@ -115,8 +119,8 @@ class Installation:
         self.site_packages = site_packages
 
     def install(self, *arguments: str | Path) -> None:
-        python = self.bin / "python"
-        pip("--python", python, "install", "--no-deps", "--no-build-isolation", *arguments, folder=self.project)
+        python, options = self.bin / "python", ("--no-deps", "--no-build-isolation", "--no-compile")
+        pip("--python", python, "install", *options, *arguments, folder=self.project, **INTERPRETED)
 
     def run(self, command: str, *arguments: str) -> str:
         """Run a command of the environment in the project's folder, which is first on the import path."""
