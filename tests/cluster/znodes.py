@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from confluent_kafka.admin import (
 from kazoo.client import KazooClient
 
 from tests.support.cluster import Cluster, NewBroker, kafka_broker
+from tests.support.forked_programs import run_program
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "znodes" / "kafka-3.9.1.txt"
 ROOT = Path(__file__).parents[2]
@@ -170,10 +169,10 @@ STEPS = {
 
 def run_tool(cluster: Cluster, module: str, *arguments: str) -> str:
     """Run an administration tool; return its output. It must succeed."""
-    command = [sys.executable, "-P", "-m", f"tools.{module}", "--bootstrap-server", cluster.bootstrap, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    command = ("--bootstrap-server", cluster.bootstrap, *arguments)
+    done = run_program(f"tools.{module}", command, timeout_s=2 * TIMEOUT_S, folder=ROOT)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    return done.stdout.decode()
 
 
 def text_of(found: Iterator[tuple[str, list[str]]]) -> str:

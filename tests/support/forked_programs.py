@@ -1,8 +1,8 @@
 """Programs of this project as processes, forked from one that has imported what they need.
 
-Owns the process that forks, one for each process of tests, and what a test does with a program: its id, signals and exit
-code. The program itself notices no difference to `python -m MODULE`, but for its command line in /proc: it has the
-arguments, variables, folder, streams and process group that it was given, and its own limits. It ends with the tests.
+Owns the process that forks, one for each process of tests, and what a test does with a program: its id, signals and
+exit code. The program notices no difference to `python -m MODULE` but its command line in /proc: it has the arguments,
+variables, folder and streams that it was given, and a process group of its own. It ends with the tests.
 
 Must not know what a program does. Tests of a start, of memory, or of imports start programs themselves.
 """
@@ -25,7 +25,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST_SIZE_MAX = 1 << 20
@@ -39,9 +40,15 @@ IMPORTED = (
     "broker.metrics.endpoint",
     "broker.metrics.jolokia",
     "controller.zookeeper.session",
+    "tools.admin.configs",
+    "tools.admin.reassign_partitions",
+    "tools.admin.topics",
     "tools.launch.fixture.broker_host",
     "tools.launch.server_start",
+    "tools.records.console_consumer",
+    "tools.records.console_producer",
 )
+"""What the programs that tests start most often need."""
 
 
 class ForkedProcess:
@@ -101,9 +108,7 @@ class _Forking:
 
     def __init__(self) -> None:
         self._owner_pid = os.getpid()
-        # Without bytecode files it would compile the whole program again; the launchers do this too.
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        environment["PYTHONPATH"] = str(ROOT)
+        environment = _variables()
         self.variables = _at_start(environment)
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -183,6 +188,52 @@ def fork_program(
             return _forking.fork(request, [empty.fileno() if stdin is None else stdin, stdout, stderr])
 
 
+def run_program(
+    module: str, arguments: Sequence[str], *, stdin: bytes = b"", timeout_s: float, folder: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run `python -P -m MODULE ARGUMENTS` as a process, with the variables of the tests; return what it printed.
+
+    Raises subprocess.TimeoutExpired.
+    """
+    environment = _variables()
+    reading, writing = os.pipe()
+    with TemporaryFile() as stdout, TemporaryFile() as stderr:
+        process = fork_program(
+            module,
+            arguments,
+            stdin=reading,
+            stdout=stdout.fileno(),
+            stderr=stderr.fileno(),
+            environment=environment,
+            folder=folder,
+        )
+        os.close(reading)
+        with suppress(BrokenPipeError), os.fdopen(writing, "wb") as input_of_program:
+            if process is not None:
+                input_of_program.write(stdin)
+        if process is None:
+            command = [sys.executable, "-P", "-m", module, *arguments]
+            return subprocess.run(
+                command, input=stdin, capture_output=True, cwd=folder, env=environment, timeout=timeout_s, check=False
+            )
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        stdout.seek(0)
+        stderr.seek(0)
+        return subprocess.CompletedProcess([module, *arguments], code, stdout.read(), stderr.read())
+
+
+def _variables() -> dict[str, str]:
+    """Return the variables of the tests for a program of this project."""
+    # Without bytecode files every start would compile the whole program again; the launchers do this too.
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**variables, "PYTHONPATH": str(ROOT)}
+
+
 def _at_start(environment: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(AT_START)}
 
@@ -245,7 +296,10 @@ def _report_end(selector: selectors.BaseSelector, programs: dict[int, tuple[int,
 
 
 def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
-    """Run a program in this process, which has been forked for it. Raises what the program raises."""
+    """Run a program in this process, which has been forked for it, and end the process.
+
+    Raises what the program raises, but for an exit with a status.
+    """
     os.setpgid(0, 0)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -257,7 +311,21 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     module = request["module"]
     sys.argv[1:] = request["arguments"]
     sys.modules.pop(module, None)  # as `-m`, which runs it by the name __main__
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            raise
+        _exit(end.code or 0)
+
+
+def _exit(status: int) -> NoReturn:
+    """End this process as an interpreter does, but keep its modules: to free them takes longer than all the rest."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 0xFF)
 
 
 if __name__ == "__main__":

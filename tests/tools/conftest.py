@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +16,7 @@ import pytest
 from milena_broker import commands
 from tests.support import command_lines
 from tests.support.broker import BrokerProcess
+from tests.support.forked_programs import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -96,13 +95,6 @@ def milenas_tools(run: RunTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def run_module(module: str, *arguments: str, stdin: bytes = b"", timeout_s: float = 60) -> Outcome:
-    """Runs a tool as a separate process, for tests of standard input, signals and exit."""
-    finished = subprocess.run(
-        [sys.executable, "-P", "-m", f"tools.{module}", *arguments],
-        input=stdin,
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=timeout_s,
-        check=False,
-    )
+    """Run a tool as a separate process, for tests of standard input, signals and exit."""
+    finished = run_program(f"tools.{module}", arguments, stdin=stdin, timeout_s=timeout_s)
     return Outcome(finished.returncode, finished.stdout.decode(), finished.stderr.decode())
