@@ -13,18 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from tests.support.forked_programs import fork_program
+from tests.support.forked_programs import start_program
 from tests.support.metadata_probe import is_serving
 from tests.support.processes import Process, ServerProcess
 from tests.support.secrets import secrets_in
 
 LOG_WAIT_S = 10.0
+MODULE = "tools.launch.server_start"
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def server_command(settings: Path, *arguments: str) -> list[str]:
     """Return the command line with which `bin/kafka-server-start` starts the broker."""
-    return [sys.executable, "-P", "-m", "tools.launch.server_start", str(settings), *arguments]
+    return [sys.executable, "-P", "-m", MODULE, str(settings), *arguments]
 
 
 class BrokerProcess(ServerProcess):
@@ -84,15 +85,7 @@ class BrokerProcess(ServerProcess):
 
     def _started(self, log: int) -> Process:
         if self.are_forked and self._is_plain:
-            forked = fork_program(
-                "tools.launch.server_start",
-                [str(self.settings)],
-                stdout=log,
-                stderr=log,
-                environment=self._environment,
-            )
-            if forked is not None:
-                return forked
+            return start_program(MODULE, [str(self.settings)], stdout=log, stderr=log, environment=self._environment)
         return super()._started(log)
 
     @property

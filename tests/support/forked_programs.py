@@ -28,6 +28,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
+from tests.support.processes import Process
+
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST_SIZE_MAX = 1 << 20
 START_TIMEOUT_S = 60.0
@@ -108,7 +110,7 @@ class _Forking:
 
     def __init__(self) -> None:
         self._owner_pid = os.getpid()
-        environment = _variables()
+        environment = variables_of_programs()
         self.variables = _at_start(environment)
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -151,41 +153,44 @@ _lock = threading.Lock()
 _forking: _Forking | None = None
 
 
-def fork_program(
+def start_program(
     module: str,
     arguments: Sequence[str],
     *,
-    stdin: int | None = None,
+    stdin: int = subprocess.DEVNULL,
     stdout: int,
     stderr: int,
     environment: Mapping[str, str],
     folder: Path | None = None,
-) -> ForkedProcess | None:
+) -> Process:
     """Start `python -P -m MODULE ARGUMENTS` in a process group of its own, without waiting.
 
-    Return None where a fork would not behave as that command does: the caller has to start it.
+    It is not forked if the system or its variables do not allow that.
 
     Args:
-        stdin: a descriptor, as the two others; None for an empty input.
+        stdin: a descriptor, as the two others; by default an empty input.
         environment: all variables of the program.
         folder: where it runs; None for the present folder of the tests.
     """
-    global _forking  # noqa: PLW0603 - one for this process, like the process itself
-    if not hasattr(os, "pidfd_open"):
-        return None
-    with _lock:
-        if _forking is None or not _forking.is_usable:
-            _forking = _Forking()
-        if _at_start(environment) != _forking.variables:
-            return None
-        request = {
-            "module": module,
-            "arguments": [*arguments],
-            "environment": {**environment},
-            "folder": str(folder or Path.cwd()),
-        }
-        with Path(os.devnull).open("rb") as empty:
-            return _forking.fork(request, [empty.fileno() if stdin is None else stdin, stdout, stderr])
+    forking = _forking_for(environment)
+    if forking is None:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *arguments],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=folder,
+            env=environment,
+            process_group=0,
+        )
+    request = {
+        "module": module,
+        "arguments": [*arguments],
+        "environment": {**environment},
+        "folder": str(folder or Path.cwd()),
+    }
+    with _lock, Path(os.devnull).open("rb") as empty:
+        return forking.fork(request, [empty.fileno() if stdin == subprocess.DEVNULL else stdin, stdout, stderr])
 
 
 def run_program(
@@ -195,27 +200,20 @@ def run_program(
 
     Raises subprocess.TimeoutExpired.
     """
-    environment = _variables()
     reading, writing = os.pipe()
     with TemporaryFile() as stdout, TemporaryFile() as stderr:
-        process = fork_program(
+        process = start_program(
             module,
             arguments,
             stdin=reading,
             stdout=stdout.fileno(),
             stderr=stderr.fileno(),
-            environment=environment,
+            environment=variables_of_programs(),
             folder=folder,
         )
         os.close(reading)
         with suppress(BrokenPipeError), os.fdopen(writing, "wb") as input_of_program:
-            if process is not None:
-                input_of_program.write(stdin)
-        if process is None:
-            command = [sys.executable, "-P", "-m", module, *arguments]
-            return subprocess.run(
-                command, input=stdin, capture_output=True, cwd=folder, env=environment, timeout=timeout_s, check=False
-            )
+            input_of_program.write(stdin)
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -227,7 +225,18 @@ def run_program(
         return subprocess.CompletedProcess([module, *arguments], code, stdout.read(), stderr.read())
 
 
-def _variables() -> dict[str, str]:
+def _forking_for(environment: Mapping[str, str]) -> _Forking | None:
+    """Return the process that forks, started before the first program; None if a program needs one of its own."""
+    global _forking  # noqa: PLW0603 - one for this process, like the process itself
+    if not hasattr(os, "pidfd_open"):
+        return None
+    with _lock:
+        if _forking is None or not _forking.is_usable:
+            _forking = _Forking()
+        return _forking if _at_start(environment) == _forking.variables else None
+
+
+def variables_of_programs() -> dict[str, str]:
     """Return the variables of the tests for a program of this project."""
     # Without bytecode files every start would compile the whole program again; the launchers do this too.
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

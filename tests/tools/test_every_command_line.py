@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.forked_programs import start_program, variables_of_programs
 from tests.support.processes import closed_port
 from tests.tools.conftest import ROOT, SCRIPTS, RunTool, module_of
 from tools.base.command_line import HELP_WIDTH
@@ -201,23 +202,17 @@ def test_a_dead_address_is_one_line(run: RunTool, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_output_that_nobody_reads_is_no_error(name: str) -> None:
+def test_output_that_nobody_reads_is_no_error(name: str, tmp_path: Path) -> None:
     """The output is buffered, as without a terminal: it reaches the pipe at the end of the tool."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment = {name: value for name, value in variables_of_programs().items() if name != "PYTHONUNBUFFERED"}
     reader, writer = os.pipe()
     os.close(reader)
-    try:
-        finished = subprocess.run(
-            [sys.executable, "-P", "-m", module_of(name), "--version"],
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            env={**environment, "PYTHONPATH": str(ROOT)},
-            timeout=60,
-            check=False,
+    with (tmp_path / "stderr").open("wb") as stderr:
+        process = start_program(
+            module_of(name), ["--version"], stdout=writer, stderr=stderr.fileno(), environment=environment
         )
-    finally:
-        os.close(writer)
-    assert (finished.returncode, finished.stderr) == (0, b"")
+    os.close(writer)
+    assert (process.wait(60), (tmp_path / "stderr").read_bytes()) == (0, b"")
 
 
 HEAVY = ("asyncio", "broker.settings", "confluent_kafka", "cryptography", "kazoo", "protocol.api", "ssl", "uvloop")
