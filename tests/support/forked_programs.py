@@ -36,6 +36,8 @@ START_TIMEOUT_S = 60.0
 STATUS_SIZE_MAX = 32
 AT_START = ("PYTHON", "MILENA_COMPILED", "LD_", "MALLOC_", "LC_", "LANG")
 """Beginnings of variables that act before a program begins, so that a fork would ignore them."""
+NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+"""Without bytecode files every start would compile the whole program again; the launchers do this too."""
 IMPORTED = (
     "broker.console.assembly",
     "broker.metrics.beans",
@@ -169,9 +171,10 @@ def start_program(
 
     Args:
         stdin: a descriptor, as the two others; by default an empty input.
-        environment: all variables of the program.
+        environment: all variables of the program; those that are NOT_INHERITED are left out.
         folder: where it runs; None for the present folder of the tests.
     """
+    environment = _kept(environment)
     forking = _forking_for(environment)
     if forking is None:
         return subprocess.Popen(
@@ -186,7 +189,7 @@ def start_program(
     request = {
         "module": module,
         "arguments": [*arguments],
-        "environment": {**environment},
+        "environment": environment,
         "folder": str(folder or Path.cwd()),
     }
     with _lock, Path(os.devnull).open("rb") as empty:
@@ -238,9 +241,11 @@ def _forking_for(environment: Mapping[str, str]) -> _Forking | None:
 
 def variables_of_programs() -> dict[str, str]:
     """Return the variables of the tests for a program of this project."""
-    # Without bytecode files every start would compile the whole program again; the launchers do this too.
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**variables, "PYTHONPATH": str(ROOT)}
+    return {**_kept(os.environ), "PYTHONPATH": str(ROOT)}
+
+
+def _kept(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name not in NOT_INHERITED}
 
 
 def _at_start(environment: Mapping[str, str]) -> Mapping[str, str]:
