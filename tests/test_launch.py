@@ -178,11 +178,19 @@ def test_outdated_environment_is_updated(project: Project) -> None:
     assert "package 1 of 1, tiny" in stderr
 
 
-def test_incomplete_environment_is_recreated(project: Project) -> None:
-    (project.venv / "incomplete").touch()
+def test_incomplete_environment_is_recreated(project: Project, tmp_path: Path) -> None:
+    """Here `python -m venv` copies an empty environment: to create another one would take seconds."""
     (project.venv / "requirements.lock").unlink()
+    empty = tmp_path / "empty"
+    shutil.copytree(project.venv, empty, symlinks=True)
+    for path in empty.glob("lib/*/site-packages/tiny*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (tmp_path / "venv.py").write_text(
+        f"import shutil, sys\nshutil.copytree({str(empty)!r}, sys.argv[1], symlinks=True, dirs_exist_ok=True)\n"
+    )
+    (project.venv / "incomplete").touch()
     (project.venv / "left-over").touch()
-    status, stdout, stderr = project.run("bin/kafka-topics")
+    status, stdout, stderr = project.run("bin/kafka-topics", PYTHONPATH=str(tmp_path))
     assert (status, stdout.split("|")[0]) == (0, "1.0")
     assert f"Preparing {project.venv} (once)\n" in stderr
     assert not (project.venv / "left-over").exists()
