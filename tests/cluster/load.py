@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -19,13 +20,15 @@ from tests.support.cluster import Cluster
 FLUSH_TIMEOUT_S = 60.0
 UNKNOWN = -1
 READ_TIMEOUT_S = 60.0
+BURST_RATE = 2_000.0
+"""Records per second."""
 OUTSTANDING_MAX = 5_000
 """Records without a result. On a slow machine more of them would time out in the producer's queue."""
 # A request to a halted broker must not outlast the test.
 PRODUCER_SETTINGS: Mapping[str, Any] = {
     "log_level": 2,  # that brokers are gone is no news
     "acks": "all",
-    "linger.ms": 20,  # a batch of several records costs the brokers and this client no more than one of a single record
+    "linger.ms": 2,
     "batch.num.messages": 100,
     "message.timeout.ms": 60_000,
     "request.timeout.ms": 3_000,
@@ -60,7 +63,7 @@ class NumberedLoad:
         first: int = 0,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """`rate` is the approximate number of records per second, `first` the number to begin with.
+        """`rate` is the approximate number of records per second outside of bursts, `first` the number to begin with.
 
         `settings` are further ones of the client.
         """
@@ -73,7 +76,7 @@ class NumberedLoad:
         """The longest time between two acknowledgements."""
         self._topic = topic
         self._partitions = partitions
-        self._interval_s = 1 / rate
+        self._rate = rate
         self._producer = Producer(
             {
                 **PRODUCER_SETTINGS,
@@ -85,7 +88,6 @@ class NumberedLoad:
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._last_s = time.monotonic()
-        self._first = first
         self.sent = first
         """The number of the next record."""
 
@@ -115,14 +117,24 @@ class NumberedLoad:
             assert self._thread.is_alive()
             time.sleep(0.01)
 
+    @contextmanager
+    def burst(self) -> Iterator[None]:
+        """Produce so much during the block, from its begin on, that several records wait for replicas at any moment."""
+        calm, self._rate = self._rate, BURST_RATE
+        try:
+            self.wait_for(50)
+            yield
+        finally:
+            self._rate = calm
+
     def _run(self) -> None:
-        started_s = time.monotonic()
+        due_s = time.monotonic()
         while not self._is_stopped.is_set():
             if len(self._producer) >= OUTSTANDING_MAX:
                 self._producer.poll(0.1)
                 continue
             number = self.sent
-            due_s = started_s + (number - self._first) * self._interval_s
+            due_s += 1 / self._rate
             sent_s = time.monotonic()
             self._producer.produce(
                 self._topic,

@@ -22,7 +22,8 @@ def test_nothing_is_lost_when_all_brokers_are_killed(cluster: Cluster, topic: st
             with GroupReader(cluster.bootstrap, group, topic) as reader:
                 reader.wait_for(300)
             copier.run(2 * BATCH)
-            cluster.kill(*cluster.brokers)
+            with load.burst():
+                cluster.kill(*cluster.brokers)
             cluster.start(*cluster.brokers)
             load.wait_for(100)
             cluster.heal(topic, target, OFFSETS_TOPIC)

@@ -27,7 +27,8 @@ Failure = Callable[[Cluster, str, NumberedLoad], None]
 
 def kill_the_leader(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
     leader = cluster.leader(topic)
-    cluster.kill(leader)
+    with load.burst():
+        cluster.kill(leader)
     load.wait_for(100)
     assert cluster.leader(topic) != leader
     cluster.start(leader)
@@ -35,7 +36,8 @@ def kill_the_leader(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
 
 def kill_a_follower(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
     follower = cluster.follower(topic)
-    cluster.kill(follower)
+    with load.burst():
+        cluster.kill(follower)
     load.wait_for(150)
     cluster.start(follower)
 
@@ -43,7 +45,8 @@ def kill_a_follower(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
 def kill_the_controller(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
     controller = cluster.controller()
     led = partition_led_by(cluster, topic, controller)
-    cluster.kill(controller)
+    with load.burst():
+        cluster.kill(controller)
     load.wait_for(100)
     assert cluster.controller() != controller
     assert cluster.leader(topic, led) != controller
@@ -82,7 +85,8 @@ def roll(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
 
 def wipe_a_broker(cluster: Cluster, topic: str, load: NumberedLoad) -> None:
     leader = cluster.leader(topic)
-    cluster.kill(leader)
+    with load.burst():
+        cluster.kill(leader)
     cluster.wipe(leader)
     load.wait_for(50)
     cluster.start(leader)
@@ -144,12 +148,12 @@ def test_killed_leader_loses_nothing_and_all_replicas_are_equal_after_a_clean_st
     topic, other = create_topic(cluster, segment_bytes="4096"), create_topic(cluster)
     with (
         GapLimit(cluster, SESSION_TIMEOUT_S + MARGIN_S) as limit,
-        NumberedLoad(cluster.bootstrap, topic, PARTITIONS, rate=500) as load,
+        NumberedLoad(cluster.bootstrap, topic, PARTITIONS) as load,
         NumberedLoad(cluster.bootstrap, other, PARTITIONS, idempotent=False) as unsafe,
     ):
         kill_the_leader(cluster, topic, load)
         cluster.heal(topic, other)
-        load.wait_for(500)
+        load.wait_for(100)
         unsafe.wait_for(20)
     assert_exactly_once(load, read_topic(cluster.bootstrap, topic, PARTITIONS))
     assert_nothing_is_lost(unsafe.acknowledged, read_topic(cluster.bootstrap, other, PARTITIONS))
