@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), {"num.partitions": "4"}) as running:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), {"num.partitions": "4"}, is_measured=True) as running:
         yield running
 
 

@@ -31,7 +31,7 @@ GROWTH_MAX_BYTES = 40 << 20
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     settings = {"socket.request.max.bytes": "1048576", "auto.create.topics.enable": "false"}
-    with BrokerProcess(tmp_path_factory.mktemp("fuzzed"), settings) as running:
+    with BrokerProcess(tmp_path_factory.mktemp("fuzzed"), settings, is_measured=True) as running:
         yield running
 
 

@@ -44,9 +44,10 @@ class BrokerProcess(ServerProcess):
         broker_id: int = 0,
         command: Callable[[Path], Sequence[str]] = server_command,
         descriptors_max: int | None = None,
+        is_measured: bool = False,
     ) -> None:
-        """`descriptors_max` is its hard limit of file descriptors; None for that of this process. With it, or with
-        another `command`, the broker is not forked.
+        """`descriptors_max` is its hard limit of file descriptors; None for that of this process. With it, with another
+        `command`, or when its memory `is_measured`, the broker is not forked.
 
         `{port}` in an override is the broker's port, 0 until it is known.
         """
@@ -70,7 +71,7 @@ class BrokerProcess(ServerProcess):
                 **{key: value.replace("{port}", str(port)) for key, value in self.overrides.items()},
             }
 
-        self._is_plain = descriptors_max is None and command is server_command
+        self._is_plain = descriptors_max is None and command is server_command and not is_measured
         limited = [] if descriptors_max is None else ["sh", "-c", f'ulimit -n {descriptors_max}; exec "$@"', "sh"]
         super().__init__(
             f"Milena {broker_id}",

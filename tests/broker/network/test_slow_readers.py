@@ -31,7 +31,7 @@ FILE_READERS_SIZE = 16 << 20
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One that holds 64 MB in one partition."""
-    with BrokerProcess(tmp_path_factory.mktemp("slow")) as process:
+    with BrokerProcess(tmp_path_factory.mktemp("slow"), is_measured=True) as process:
         with WireClient(process.port) as client:
             topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[])
             assert not client.ask(CreateTopicsRequest(topics=[topic]), 5).topics[0].error_code
