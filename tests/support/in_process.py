@@ -30,7 +30,7 @@ from storage.disk.files import Files, OpenFile, OsFiles, failure
 from tests.support.secrets import secrets_in_bytes
 
 LISTENER = "PLAINTEXT"
-INTERNAL_PARTITIONS = "4"
+INTERNAL_PARTITIONS = 4
 """Of each internal topic: the default, 50, would make the first request of a group ten times as expensive."""
 
 
@@ -124,12 +124,12 @@ async def running_broker(
             "broker.id": "0",
             "listeners": f"{LISTENER}://127.0.0.1:0",
             "log.dirs": str(folder),
-            "offsets.topic.num.partitions": INTERNAL_PARTITIONS,
+            "offsets.topic.num.partitions": str(INTERNAL_PARTITIONS),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
-            "transaction.state.log.num.partitions": INTERNAL_PARTITIONS,
-            "share.coordinator.state.topic.num.partitions": INTERNAL_PARTITIONS,
+            "transaction.state.log.num.partitions": str(INTERNAL_PARTITIONS),
+            "share.coordinator.state.topic.num.partitions": str(INTERNAL_PARTITIONS),
             "group.initial.rebalance.delay.ms": "0",
             **(overrides or {}),
         }

@@ -91,7 +91,7 @@ from protocol.row_writer import RowResponse
 from protocol.schema import ZERO_UUID, Records, message_info
 from storage.batches.validation import AppendOrigin
 from tests.storage.builders import batch, marker
-from tests.support.in_process import LISTENER, InProcessBroker, running_broker
+from tests.support.in_process import INTERNAL_PARTITIONS, LISTENER, InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
 from tests.support.members import join_alone
 
@@ -101,7 +101,6 @@ FOLLOWER = 1
 STEPS = 500
 TOPICS = {"a": 3, "b": 20}
 GROUPS = ("g", "members")
-OFFSETS_PARTITIONS = 50
 FLUSH_NEVER = str(2**63 - 1)
 NOW_MS = 1_795_228_739_867
 SIZE_MAX = 1 << 24
@@ -656,7 +655,7 @@ class Walk:
 
     async def _move_coordinator(self) -> None:
         """Another broker coordinates the groups for a while."""
-        partitions = [partition_for(group_id, OFFSETS_PARTITIONS) for group_id in GROUPS]
+        partitions = [partition_for(group_id, INTERNAL_PARTITIONS) for group_id in GROUPS]
         for leader in (FOLLOWER, 0):
             for side in self._sides:
                 for index in partitions:
