@@ -182,12 +182,12 @@ class ZooKeeperSession:
         return self._changed if watched else None
 
     def _send(self, request: object, done: Outcome) -> bool:
-        outcome = _Outcome(self._request_lost)
+        # The client's thread may read the response, and an event after it, before `_call` returns.
+        outcome = _Outcome(self._request_lost, lambda result: self._report(lambda: done(result)))
         with self._accepting:
             if not self._accepts or self._has_ended:
                 return False
             self._client._call(request, outcome)
-        outcome.then(lambda result: self._report(lambda: done(result)))
         return True
 
     # -- in the client's thread ------------------------------------------------------------------------------------
@@ -256,34 +256,20 @@ class ZooKeeperSession:
 class _Outcome:
     """The result of one request, in place of kazoo's, which would pass it through a queue and a thread."""
 
-    __slots__ = ("_callback", "_has_result", "_lock", "_on_lost", "_result")
+    __slots__ = ("_on_lost", "_then")
 
-    def __init__(self, on_lost: Callable[[], None]) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, on_lost: Callable[[], None], then: Outcome) -> None:
+        """`then` is called with the result by the thread that sets it."""
         self._on_lost = on_lost
-        self._callback: Outcome | None = None
-        self._has_result = False
-        self._result: object = None
+        self._then = then
 
     def set(self, value: object = None) -> None:
-        with self._lock:
-            self._result, self._has_result = value, True
-            callback = self._callback
-        if callback is not None:
-            callback(value)
+        self._then(value)
 
     def set_exception(self, exception: Exception) -> None:
         if isinstance(exception, ConnectionLoss):
             self._on_lost()
         self.set(exception)
-
-    def then(self, callback: Outcome) -> None:
-        """Call `callback` with the result, synchronously if it exists already."""
-        with self._lock:
-            if not self._has_result:
-                self._callback = callback
-                return
-        callback(self._result)
 
 
 class _MultiRead(serialization.Transaction):  # type: ignore[misc]
@@ -324,7 +310,8 @@ class _Handler(SecureHandler):
     def stop(self) -> None: ...
 
     def async_result(self) -> _Outcome:
-        return _Outcome(self._on_request_lost)
+        """Return what takes the result of a request of kazoo's own, which nobody waits for."""
+        return _Outcome(self._on_request_lost, lambda _: None)
 
     def dispatch_callback(self, callback: Callback) -> None:
         callback.func(*callback.args)

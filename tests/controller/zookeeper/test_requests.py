@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
-from kazoo.protocol.states import ZnodeStat
+from kazoo.client import KazooClient
+from kazoo.protocol.states import EventType, KeeperState, WatchedEvent, ZnodeStat
 
-from controller.store.state_store import StoreUnavailable
+from controller.store.state_store import StoreUnavailable, WatchKind
 from controller.zookeeper.session import SessionListener, ZooKeeperSession
 from controller.zookeeper.settings import ZooKeeperSettings
 from controller.zookeeper.store import ZooKeeperStore
@@ -85,3 +86,36 @@ async def test_request_that_cannot_be_sent_fails_and_those_behind_it_are_sent(
             await store.get(UNSENDABLE)
         assert (await store.get("/later")).data == b"/later"
     assert "a request to ZooKeeper fails: it cannot be sent" in caplog.text
+
+
+class Reports:
+    """What a session has reported of its watches, and the results of requests, in order."""
+
+    def __init__(self) -> None:
+        self.lines: list[object] = []
+
+    def connected(self) -> None: ...
+    def connection_lost(self) -> None: ...
+    def ended(self) -> None: ...
+
+    def changed(self, kind: WatchKind, path: str) -> None:
+        self.lines.append((kind, path))
+
+
+async def test_response_that_is_read_before_its_request_is_handed_over_precedes_the_event_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the watch would be armed after its event has come, and report nothing any more."""
+
+    def call(_: KazooClient, request: Any, outcome: Any) -> None:
+        outcome.set(STAT)
+        request.watcher(WatchedEvent(EventType.DELETED, KeeperState.CONNECTED, "/controller"))
+
+    monkeypatch.setattr(KazooClient, "_call", call)
+    reports = Reports()
+    session = ZooKeeperSession(ZooKeeperSettings("127.0.0.1:1"), reports)
+    session.resume()
+    assert session.exists("/controller", True, reports.lines.append)
+    assert reports.lines == []
+    await asyncio.sleep(0)
+    assert reports.lines == [STAT, (WatchKind.DELETED, "/controller")]
