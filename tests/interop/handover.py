@@ -138,10 +138,7 @@ class House:
 
     @cached_property
     def _writer(self) -> Producer:
-        # A starting Kafka registers before it knows its topics, and librdkafka then fails the records
-        # of those topics. A producer that calls once a second hardly ever comes in between.
-        backoff = {"reconnect.backoff.ms": 1000, "reconnect.backoff.max.ms": 1000}
-        return self._producer({"batch.num.messages": 20, **backoff})
+        return self._producer({"batch.num.messages": 20})
 
     @cached_property
     def _plain(self) -> Producer:
@@ -337,6 +334,8 @@ class House:
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
+                # A starting Kafka serves before it knows its topics. librdkafka would fail the records of those topics.
+                "topic.metadata.propagation.max.ms": 3_600_000,
                 **settings,
             }
         )
