@@ -5,7 +5,7 @@ import random
 import pytest
 
 from broker.loop.reservoir import SAMPLE_SIZE
-from broker.metrics.histogram import Histogram
+from broker.metrics.histogram import Histogram, distribution
 
 
 def test_histogram_without_values_is_all_zero() -> None:
@@ -56,3 +56,10 @@ def test_the_age_of_the_process_does_not_matter() -> None:
     histogram = Histogram(random.Random(1).random)
     histogram.update(1.0, now_s=10 * 365 * 86_400)
     assert histogram.distribution().quantiles["0.50"] == 1.0
+
+
+def test_quantile_between_two_values_is_interpolated() -> None:
+    quantiles = distribution(2, 14.0, [10.0, 4.0]).quantiles
+    # Kafka's place of the median of two values is 0.5 x 3: half of the way from the first to the second.
+    assert quantiles["0.50"] == 7.0
+    assert distribution(4, 0.0, [0.0, 10.0, 20.0, 40.0]).quantiles["0.75"] == 35.0
