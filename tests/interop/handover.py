@@ -335,7 +335,8 @@ class House:
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
                 # A starting Kafka serves before it knows its topics. librdkafka would fail the records of those topics.
-                "topic.metadata.propagation.max.ms": 3_600_000,
+                # It counts in microseconds of 32 bits, so that more than 35 minutes would be none.
+                "topic.metadata.propagation.max.ms": 2_000_000,
                 **settings,
             }
         )
