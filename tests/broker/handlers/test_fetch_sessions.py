@@ -551,8 +551,8 @@ EVENTS: list[Event] = [
     open_transaction,
     committed_transaction,
     aborted_transaction,
-    failed_directory,
 ]
+"""They leave a broker that serves other topics as before; a failed directory does not."""
 READERS: dict[str, dict[str, int]] = {
     "by name": {"version": BY_NAME},
     "by id": {"version": BY_ID},
@@ -562,47 +562,59 @@ READERS: dict[str, dict[str, int]] = {
 }
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
-async def test_after_any_event_a_session_says_what_a_walk_over_it_says(served: InProcessBroker, event: Event) -> None:
-    """For sessions that have settled, that stand before the end, and that were opened just now."""
-    await served.create_topic("t", 3)
-    await produce(served, "t", 0, 1, 2)
-    await produce(served, "t", 1)
+async def compare_with_walks(broker: InProcessBroker, topic: str, event: Event) -> None:
+    """Fetch in sessions that have settled, that stand before the end, and that were opened just now."""
+    await broker.create_topic(topic, 3)
+    await produce(broker, topic, 0, 1, 2)
+    await produce(broker, topic, 1)
     pairs: list[tuple[str, Client, Client]] = []
     for who, how in READERS.items():
         for offsets in ({0: 1, 1: 2, 2: 1}, {0: 1, 1: 1, 2: 1}):
-            client, twin = [await client_of(served, "t", offsets, **how) for _ in range(2)]
+            client, twin = [await client_of(broker, topic, offsets, **how) for _ in range(2)]
             pairs.append((f"{who} {offsets}", client, twin))
     for round_number in range(3):
         for who, client, twin in pairs:
             for number in range(2):
                 assert seen(await client.fetch()) == seen(await twin.walk()), (who, round_number, number)
         if round_number == 0:
-            await event(served, "t")
+            await event(broker, topic)
         elif event is not failed_directory:
             if event is deleted and round_number == 1:
-                await served.create_topic("t", 3)
-            elif served.services.replica_manager.find("t", 1) is not None and hosted(served, "t", 1).is_leader:
-                await produce(served, "t", 1)
+                await broker.create_topic(topic, 3)
+            elif broker.services.replica_manager.find(topic, 1) is not None and hosted(broker, topic, 1).is_leader:
+                await produce(broker, topic, 1)
             else:
-                lead(served, "t", 1)
+                lead(broker, topic, 1)
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("event", EVENTS)
-async def test_a_parked_fetch_of_a_session_ends_with_what_one_without_a_session_has_to_say(
-    served: InProcessBroker, event: Event, reader: str
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
+async def test_after_any_event_a_session_says_what_a_walk_over_it_says(
+    broker_of_file: InProcessBroker, name: str, event: Event
 ) -> None:
-    """A new leader epoch ends a fetch without a session even without news; a fetch in a session continues to wait."""
-    await served.create_topic("t", 3)
-    await produce(served, "t", 0, 1, 2)
-    await produce(served, "t", 1)
+    await compare_with_walks(broker_of_file, name, event)
+
+
+async def test_after_the_failure_of_a_directory_a_session_says_what_a_walk_over_it_says(
+    served: InProcessBroker, name: str
+) -> None:
+    await compare_with_walks(served, name, failed_directory)
+
+
+async def compare_parked_fetches(broker: InProcessBroker, topic: str, event: Event, reader: str) -> None:
+    """Let an event end parked fetches: two of sessions and one without a session.
+
+    A new leader epoch ends a fetch without a session even without news; a fetch in a session continues to wait.
+    """
+    await broker.create_topic(topic, 3)
+    await produce(broker, topic, 0, 1, 2)
+    await produce(broker, topic, 1)
     offsets = {0: 1, 1: 2, 2: 1}
-    settled, naming, lone = [await client_of(served, "t", offsets, **READERS[reader]) for _ in range(3)]
+    settled, naming, lone = [await client_of(broker, topic, offsets, **READERS[reader]) for _ in range(3)]
     lone.session_id, lone.epoch = 0, FINAL_EPOCH
     fetching = [await settled.parked(), await naming.parked(offsets), await lone.parked(offsets)]
-    await event(served, "t")
+    await event(broker, topic)
     done = [await is_done(one) for one in fetching]
     assert done[0] == done[1]
     said = sent(fetching[2].result())[1] if done[2] else None
@@ -624,6 +636,22 @@ async def test_a_parked_fetch_of_a_session_ends_with_what_one_without_a_session_
         one.cancel()
     await asyncio.wait(fetching)
     assert [one.on_news for one in sessions] == [None, None]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("event", EVENTS)
+async def test_a_parked_fetch_of_a_session_ends_with_what_one_without_a_session_has_to_say(
+    broker_of_file: InProcessBroker, name: str, event: Event, reader: str
+) -> None:
+    await compare_parked_fetches(broker_of_file, name, event, reader)
+
+
+@pytest.mark.parametrize("reader", READERS)
+async def test_a_parked_fetch_of_a_session_ends_at_the_failure_of_a_directory(
+    served: InProcessBroker, name: str, reader: str
+) -> None:
+    await compare_parked_fetches(served, name, failed_directory, reader)
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
