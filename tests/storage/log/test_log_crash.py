@@ -466,6 +466,8 @@ def clean_once(directory: Path, files: Files) -> list[CleanedSegment]:
 class Cleaned(NamedTuple):
     """An undisturbed pass: how many calls come before it, its calls, and what each group of segments has held."""
 
+    filled: Path
+    """What it began with, to be copied."""
     calls_before: int
     calls: list[str]
     groups: list[tuple[dict[int, bytes], dict[int, bytes]]]  # before and after
@@ -497,6 +499,7 @@ def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Cleaned:
     before = fill_compacted(directory, files)
     files.free_locks()
     calls_before = len(files.calls)
+    filled = shutil.copytree(directory, tmp_path_factory.mktemp("filled") / "logs")
     segments = clean_once(directory, files)
     files.free_locks()
     calls = files.calls[calls_before:]
@@ -514,14 +517,14 @@ def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Cleaned:
         for start, end in zip(starts, [*starts[1:], 20], strict=True)
     ]
     assert len(groups) > 1
-    return Cleaned(calls_before, calls, groups)  # type: ignore[arg-type]
+    return Cleaned(filled, calls_before, calls, groups)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("torn_bytes", [0, 50])
 def test_kill_at_any_call_of_a_cleaning_keeps_the_records(memory_path: Path, cleaned: Cleaned, torn_bytes: int) -> None:
     def run(number: int) -> None:
         files, directory = FaultyFiles(), memory_path / str(number)
-        fill_compacted(directory, QuickFiles())
+        shutil.copytree(cleaned.filled, directory)
         files.crash_at(number, torn_bytes=torn_bytes)
         with pytest.raises(Crashed):
             clean_once(directory, files)
@@ -554,7 +557,7 @@ def test_power_cut_at_any_call_of_a_cleaning_keeps_the_records(
 def test_failure_of_any_call_of_a_cleaning_keeps_the_records(memory_path: Path, cleaned: Cleaned) -> None:
     def run(number: int) -> None:
         files, directory = FaultyFiles(), memory_path / str(number)
-        fill_compacted(directory, QuickFiles())
+        shutil.copytree(cleaned.filled, directory)
         files.fail_call(number, errno.ENOSPC)
         with contextlib.suppress(KafkaError, NoUsableDirectoryError, OSError, AssertionError):
             clean_once(directory, files)
