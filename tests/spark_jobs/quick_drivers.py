@@ -15,7 +15,7 @@ from pathlib import Path
 from spark_jobs.skeleton.java_runtime.pinned_jars import pinned_jars
 from spark_jobs.skeleton.session import _JARS
 from tests.support.class_archive import archive_options
-from tests.support.ivy import CACHE
+from tests.support.ivy import CACHE, locked
 from tests.support.java import UNVERIFIED, compiled, pyspark_jars
 
 PROJECT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def quick_settings() -> dict[str, str]:
     The first call on a machine makes the archive of classes, which takes about a minute. In CI, where each run begins
     without one, that is more than it saves.
     """
-    first = _first_jars()
+    first = first_jars()
     if os.environ.get("CI"):
         return _settings(first, " ".join(UNVERIFIED))
 
@@ -77,13 +77,19 @@ def worker_environment() -> dict[str, str]:
     return {"PYSPARK_PYTHON": str(_WORKER_PYTHON), "WORKER_PYTHON": sys.executable}
 
 
-def _first_jars() -> list[Path]:
+def first_jars() -> list[Path]:
+    """Return the jars that a driver's JVM searches first; makes and fetches the missing ones.
+
+    Raises UnavailableError, PinnedJarError, and JobError without Java.
+    """
     jars = pyspark_jars()
-    return [
-        _jar_of(compiled(_FILE_SYSTEM, jars, CACHE / "classes")),
-        *(next(jars.glob(f"{name}*.jar")) for name in _FIRST_JARS),
-        *pinned_jars(_JARS),  # an archive has no classes that a later class loader loads
-    ]
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with locked(CACHE / "drivers.lock"):  # each worker with a driver would start a compiler, and Ivy
+        return [
+            _jar_of(compiled(_FILE_SYSTEM, jars, CACHE / "classes")),
+            *(next(jars.glob(f"{name}*.jar")) for name in _FIRST_JARS),
+            *pinned_jars(_JARS),  # an archive has no classes that a later class loader loads
+        ]
 
 
 def _jar_of(classes: Path) -> Path:
@@ -94,7 +100,7 @@ def _jar_of(classes: Path) -> Path:
         with zipfile.ZipFile(partial, "w") as content:
             for file in sorted(classes.iterdir()):
                 content.write(file, file.name)
-        partial.replace(jar)  # several test runs may make the same one at a time
+        partial.replace(jar)
     return jar
 
 

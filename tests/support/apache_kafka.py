@@ -92,6 +92,12 @@ def library_sets() -> dict[str, Sequence[Library]]:
     )
 
 
+def sets_of_every_run() -> list[str]:
+    """Return the names of the sets that a run without soak tests needs; the first is the broker's."""
+    sets = (_BROKER, _KRAFT, *map(_clients, CLIENT_VERSIONS), _streams(VERSION))
+    return list(dict.fromkeys(name for name, _ in sets))
+
+
 def jars() -> Path:
     """The folder of Kafka's jars, fetched on first use."""
     return fetch(*_BROKER)

@@ -6,33 +6,37 @@ runs beside the first checks of bin/test. It prints nothing and always succeeds:
 fetches it again and reports the error.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
-from tests.support.apache_kafka import CLIENT_VERSIONS, VERSION, client_jars, streams_jars
+from spark_jobs.skeleton.errors import JobError
+from spark_jobs.skeleton.java_runtime.pinned_jars import PinnedJarError
+from tests.spark_jobs.quick_drivers import first_jars
+from tests.support.apache_kafka import sets_of_every_run
+from tests.support.ivy import fetch_sets
 from tests.support.java import UnavailableError
-from tests.support.jdbc_driver import sqlite_jar
-
-# Ivy fetches one file after the other, and small files only cost latency.
-FETCHES_AT_ONCE = 3
+from tests.support.jdbc_driver import SQLITE
 
 
-def fetch_jars(jars: Callable[..., Path], *version: str) -> None:
+def fetch_jars(names: Sequence[str]) -> None:
     with suppress(UnavailableError):
-        jars(*version)
+        fetch_sets(names)
+
+
+def fetch_connectors() -> None:
+    with suppress(UnavailableError, JobError, PinnedJarError):
+        first_jars()
 
 
 def main() -> None:
-    # The set of the broker is by far the largest.
-    versions = sorted(CLIENT_VERSIONS, key=lambda version: version != VERSION)
-    with ThreadPoolExecutor(FETCHES_AT_ONCE) as threads:
-        # Kafka Streams of other versions is for the soak tests, and large.
-        threads.submit(fetch_jars, streams_jars, VERSION)
-        for version in versions:
-            threads.submit(fetch_jars, client_jars, version)
-        threads.submit(fetch_jars, sqlite_jar)
+    # The set of the broker is as large as all others, and Ivy fetches one file after the other. Each start of it costs
+    # two seconds of processor time.
+    broker, *others = sets_of_every_run()
+    with ThreadPoolExecutor() as threads:
+        threads.submit(fetch_jars, [broker])
+        threads.submit(fetch_jars, [*others, SQLITE])
+        threads.submit(fetch_connectors)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Owns: the folders below `.cache/java`, one per set of libraries, and reading `li
 artifact of every set with its SHA-256. A set is fetched once, under a file lock (several test runs may want it at the
 same time), into a temporary folder that is renamed when every file in it has the right hash. Later runs touch neither
 network nor lock. Ivy gets the artifacts by their coordinates and resolves nothing: no version can change, and no POM is
-read.
+read. One start of Ivy, which takes seconds, fetches several sets.
 `python -m tests.support.lock_libraries` regenerates the lock file.
 """
 
@@ -17,7 +17,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -72,14 +72,26 @@ def fetch(name: str, libraries: Sequence[Library]) -> Path:
     pinned = locked_artifacts(name)
     if missing := set(libraries) - pinned.keys():
         raise LookupError(f"{LOCK.name} has no {min(missing)} in [{name}]: run python -m tests.support.lock_libraries")
-    folder = CACHE / name
-    if _is_complete(folder, pinned):
-        return folder / "jars"
+    fetch_sets([name])
+    return CACHE / name / "jars"
+
+
+def fetch_sets(names: Iterable[str]) -> None:
+    """Fetch those of the sets that are missing, all with one start of Ivy. Raises as `fetch` does."""
+    missing = _incomplete(names)
+    if not missing:
+        return
     CACHE.mkdir(parents=True, exist_ok=True)
-    with locked(CACHE / f"{name}.lock"):
-        if not _is_complete(folder, pinned):
-            _fetch_anew(folder, pinned)
-    return folder / "jars"
+    with ExitStack() as locks:
+        for name in sorted(missing):  # in one order, so that two runs do not wait for each other
+            locks.enter_context(locked(CACHE / f"{name}.lock"))
+        if missing := _incomplete(missing):
+            _fetch_anew(missing)
+
+
+def _incomplete(names: Iterable[str]) -> dict[str, Mapping[Library, str]]:
+    pinned = {name: locked_artifacts(name) for name in names}
+    return {name: artifacts for name, artifacts in pinned.items() if not _is_complete(CACHE / name, artifacts)}
 
 
 def locked_artifacts(name: str) -> Mapping[Library, str]:
@@ -108,27 +120,36 @@ def _is_complete(folder: Path, pinned: Mapping[Library, str]) -> bool:
         return False
 
 
-def _fetch_anew(folder: Path, pinned: Mapping[Library, str]) -> None:
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(folder, ignore_errors=True)
+def _fetch_anew(sets: Mapping[str, Mapping[Library, str]]) -> None:
+    partial = CACHE / f"{min(sets)}.partial"
     (partial / "jars").mkdir(parents=True, exist_ok=True)
     (partial / "ivysettings.xml").write_text(SETTINGS)
-    (partial / "ivy.xml").write_text(ivy_module(folder.name, pinned, is_transitive=False))
+    pinned = {library: sha256 for artifacts in sets.values() for library, sha256 in artifacts.items()}
+    (partial / "ivy.xml").write_text(ivy_module("libraries", pinned, is_transitive=False))
     # Registries fail at times. Ivy keeps fetched files, so an attempt continues where the last one stopped.
     for attempt in range(1, FETCH_ATTEMPTS + 1):
         problem = run_ivy(partial)
         if problem is None:
             break
         if attempt == FETCH_ATTEMPTS:
-            raise UnavailableError(f"needs the libraries of {folder.name} from Maven Central; Ivy fails: {problem}")
+            raise UnavailableError(f"needs the libraries of {', '.join(sets)} from Maven Central; Ivy fails: {problem}")
     try:
         _verify(partial / "jars", pinned)
-    except WrongHashError:
+        for name, artifacts in sets.items():
+            _place(partial, CACHE / name, artifacts)
+    finally:
         shutil.rmtree(partial)
-        raise
-    shutil.rmtree(partial / "ivy-cache", ignore_errors=True)
-    (partial / MARKER).write_text(section(folder.name, pinned))
-    os.replace(partial, folder)
+
+
+def _place(fetched: Path, folder: Path, artifacts: Mapping[Library, str]) -> None:
+    """Make the folder of a set, in one step."""
+    complete = fetched / folder.name
+    (complete / "jars").mkdir(parents=True)
+    for library in artifacts:
+        os.link(fetched / "jars" / library.file_name, complete / "jars" / library.file_name)
+    (complete / MARKER).write_text(section(folder.name, artifacts))
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(complete, folder)
 
 
 def _verify(jars: Path, pinned: Mapping[Library, str]) -> None:
@@ -168,16 +189,17 @@ def run_ivy(folder: Path) -> str | None:
 def ivy_module(
     name: str, libraries: Iterable[Library], *, is_transitive: bool, excluded: Iterable[tuple[str, str]] = ()
 ) -> str:
-    """Return the ivy.xml of a module that needs `libraries`."""
+    """Return the ivy.xml of a module that needs `libraries`; if it is transitive, one version of each."""
     dependencies = "".join(
         f"<dependency org={quoteattr(library.organisation)} name={quoteattr(library.module)}"
         f' rev={quoteattr(library.revision)} conf="default" transitive="{str(is_transitive).lower()}"/>'
         for library in libraries
     )
     exclusions = "".join(f"<exclude org={quoteattr(org)} module={quoteattr(module)}/>" for org, module in excluded)
+    conflicts = "" if is_transitive else '<conflict manager="all"/>'
     return (
         f'<ivy-module version="2.0"><info organisation="milena" module={quoteattr(name)}/>'
-        f"<dependencies>{dependencies}{exclusions}</dependencies></ivy-module>"
+        f"<dependencies>{dependencies}{exclusions}{conflicts}</dependencies></ivy-module>"
     )
 
 

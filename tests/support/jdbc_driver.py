@@ -10,6 +10,10 @@ _MARIADB = Library("org.mariadb.jdbc", "mariadb-java-client", "3.4.1")
 DRIVERS = {f"{each.module}-{each.revision}": (each,) for each in (_SQLITE, _POSTGRESQL, _MARIADB)}
 
 
+SQLITE = f"{_SQLITE.module}-{_SQLITE.revision}"
+"""The name of the set that a run without soak tests needs."""
+
+
 def sqlite_jar() -> Path:
     """Return the driver's jar, fetched on first use."""
     return _jar(_SQLITE)
