@@ -28,7 +28,7 @@ from milena_broker.testing import Broker
 from spark_jobs import flights_daily
 from tests.spark_jobs.quick_drivers import job_environment
 from tests.spark_jobs.test_documentation import assert_is_accepted
-from tests.support.java import java_executable
+from tests.support.java import SHORT_LIVED, java_executable
 from tests.support.parts import skip_when_unavailable
 from tools.launch import start_options
 
@@ -191,6 +191,7 @@ def test_spark_accepts_the_options_of_its_servers(
     program, arguments = command_line(services[name], stages)
     variables = re.findall(r"^ENV (\w+)=(.+)$", stages["spark"], re.MULTILINE)
     environment = job_environment() | {key: value.replace("/opt/milena", str(ROOT)) for key, value in variables}
+    environment["JAVA_TOOL_OPTIONS"] = " ".join(SHORT_LIVED)
     command = [program, *arguments, "--help"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
