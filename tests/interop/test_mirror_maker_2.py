@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tests.spark_jobs.connect.mirror.flows import commit, committed, create_topi
 from tests.support.apache_kafka import mirror_client_command, mirror_maker_command, mirror_maker_jars
 from tests.support.broker import BrokerProcess
 from tests.support.parts import skip_when_unavailable
+from tests.support.processes import Process
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
 
@@ -23,9 +24,8 @@ CONNECTORS = ("MirrorSourceConnector", "MirrorHeartbeatConnector", "MirrorCheckp
 
 
 class KafkasMirrorMaker(dedicated.MirrorMakerProcess):
-    @staticmethod
-    def command(file: Path, *arguments: str) -> Sequence[str]:
-        return mirror_maker_command(str(file), *arguments)
+    def _started(self, log: int) -> Process:
+        return subprocess.Popen(mirror_maker_command(*self._arguments), stdout=log, stderr=log, process_group=0)
 
 
 class Flow:

@@ -53,6 +53,9 @@ IMPORTED = (
     "tools.records.console_producer",
 )
 """What the programs that tests start most often need."""
+IMPORTED_LATER = "spark_jobs.connect.cli."
+"""The beginning of the names of programs that few files of tests start, but often: each is imported before its first
+start, and its next ones begin with what it needs."""
 
 
 class ForkedProcess:
@@ -281,6 +284,9 @@ def main(descriptor: str) -> None:
                     os.kill(process, signal.SIGKILL)
                 return
             control = socket.socket(fileno=descriptors[0])
+            request = json.loads(data)
+            if request["module"].startswith(IMPORTED_LATER):
+                importlib.import_module(request["module"])
             pid = os.fork()
             if pid == 0:
                 selector.close()
@@ -289,7 +295,7 @@ def main(descriptor: str) -> None:
                     other.close()
                 requests.close()
                 control.close()
-                _become(json.loads(data), descriptors[1:])
+                _become(request, descriptors[1:])
                 return
             os.setpgid(pid, pid)  # here as well: the test may send a signal to the group at once
             for stream in descriptors[1:]:

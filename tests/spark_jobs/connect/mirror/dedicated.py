@@ -6,19 +6,18 @@ Owns its command line, and the file of two clusters with short intervals. Owns n
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from tests.spark_jobs.connect.mirror.flows import stored
-from tests.support.broker import ROOT
 from tests.support.connect_workers import MIRROR_REPLICATION
+from tests.support.forked_programs import run_program, start_program, variables_of_programs
+from tests.support.processes import Process
 
 STOP_TIMEOUT_S = 30.0
-COMMAND = (sys.executable, "-P", "-m", "spark_jobs.connect.cli.mirror_maker")
+MODULE = "spark_jobs.connect.cli.mirror_maker"
 
 
 def two_clusters(source: str, target: str, **settings: object) -> dict[str, str]:
@@ -50,17 +49,15 @@ class MirrorMakerProcess:
 
     def __init__(self, file: Path, log: Path, *arguments: str) -> None:
         self.log = log
-        self._command = self.command(file, *arguments)
+        self._arguments = [str(file), *arguments]
 
-    @staticmethod
-    def command(file: Path, *arguments: str) -> Sequence[str]:
-        return [*COMMAND, str(file), *arguments]
+    def _started(self, log: int) -> Process:
+        """Start the process, which writes to the descriptor `log`."""
+        return start_program(MODULE, self._arguments, stdout=log, stderr=log, environment=variables_of_programs())
 
     def __enter__(self) -> Self:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, process_group=0, env=environment)
+            self._process = self._started(log.fileno())
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -83,11 +80,8 @@ class MirrorMakerProcess:
 
 def run(*arguments: str) -> tuple[int, str]:
     """Run the command to its end; return its exit status and its errors."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=STOP_TIMEOUT_S, check=False, env=environment
-    )
-    return done.returncode, done.stderr
+    done = run_program(MODULE, arguments, timeout_s=STOP_TIMEOUT_S)
+    return done.returncode, done.stderr.decode()
 
 
 def latest(bootstrap: str, topic: str) -> dict[str, Any]:
