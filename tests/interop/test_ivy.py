@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import ivy
 from tests.support.apache_kafka import library_sets
-from tests.support.ivy import Library, WrongHashError, fetch, locked_artifacts
+from tests.support.ivy import Library, WrongHashError, fetch, fetch_sets, locked_artifacts
 from tests.support.java import UnavailableError
 
 THING = Library("org.example", "thing", "1.0")
@@ -72,6 +72,29 @@ def test_a_failed_fetch_leaves_nothing_that_looks_complete(run_ivy: FakeIvy) -> 
         fetch("things", [THING])
     assert not (ivy.CACHE / "things").exists()
     assert (fetch("things", [THING]) / "thing-1.0.jar").exists()
+
+
+def lock_two_sets() -> None:
+    """Lock two sets, of one version and of both."""
+    one, two = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
+    ivy.LOCK.write_text(ivy.section("both", {THING: one, NEWER: two}) + "\n" + ivy.section("one", {THING: one}))
+
+
+def test_missing_sets_are_fetched_together(run_ivy: FakeIvy) -> None:
+    lock_two_sets()
+    run_ivy.content = {"thing-1.0.jar": b"one", "thing-2.0.jar": b"two"}
+    fetch_sets(["one", "both"])
+    assert {jar.name: jar.read_bytes() for jar in fetch("both", [NEWER]).iterdir()} == run_ivy.content
+    assert [jar.name for jar in fetch("one", [THING]).iterdir()] == ["thing-1.0.jar"]
+    fetch_sets(["one", "both"])
+    assert run_ivy.runs == 1
+
+
+def test_a_failed_fetch_of_several_sets_does_not_disturb_that_of_one(run_ivy: FakeIvy, tmp_path: Path) -> None:
+    lock_two_sets()
+    (tmp_path / "cache" / "one.partial" / "jars").mkdir(parents=True)
+    (tmp_path / "cache" / "one.partial" / "jars" / "thing-2.0.jar").write_bytes(b"two")
+    assert [jar.name for jar in fetch("one", [THING]).iterdir()] == ["thing-1.0.jar"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ runs beside the first checks of bin/test. It prints nothing and always succeeds:
 fetches it again and reports the error.
 """
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,7 +16,7 @@ from spark_jobs.skeleton.java_runtime.pinned_jars import PinnedJarError
 from tests.spark_jobs.quick_drivers import first_jars
 from tests.support.apache_kafka import sets_of_every_run
 from tests.support.ivy import fetch_sets
-from tests.support.java import UnavailableError
+from tests.support.java import SHORT_LIVED, UnavailableError
 from tests.support.jdbc_driver import SQLITE
 
 
@@ -30,6 +31,7 @@ def fetch_connectors() -> None:
 
 
 def main() -> None:
+    os.environ["JAVA_TOOL_OPTIONS"] = " ".join(SHORT_LIVED)  # for the JVM that fetches Spark's connectors
     # The set of the broker is as large as all others, and Ivy fetches one file after the other. Each start of it costs
     # two seconds of processor time.
     broker, *others = sets_of_every_run()

@@ -122,7 +122,8 @@ def _is_complete(folder: Path, pinned: Mapping[Library, str]) -> bool:
 
 def _fetch_anew(sets: Mapping[str, Mapping[Library, str]]) -> None:
     partial = CACHE / f"{min(sets)}.partial"
-    (partial / "jars").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(partial / "jars", ignore_errors=True)  # a fetch that failed may have been of other sets as well
+    (partial / "jars").mkdir(parents=True)
     (partial / "ivysettings.xml").write_text(SETTINGS)
     pinned = {library: sha256 for artifacts in sets.values() for library, sha256 in artifacts.items()}
     (partial / "ivy.xml").write_text(ivy_module("libraries", pinned, is_transitive=False))
