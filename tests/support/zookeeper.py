@@ -22,6 +22,9 @@ from tests.support.ports import free_ports
 from tests.support.processes import ServerProcess
 
 ASK_TIMEOUT_S = 2.0
+JARS = ("zookeeper-", "slf4j-api-", "metrics-core-", "snappy-java-", "netty-")
+"""How the names of the jars begin that a server needs. To look for classes in all of pyspark's, and to start a logging
+library, takes as much processor time as the rest of a start: the servers of tests log nothing."""
 
 
 def server_command(settings: Path, options: Sequence[str] = ()) -> list[str]:
@@ -44,12 +47,27 @@ def _archive_options() -> tuple[str, ...]:
             client.stop()
             client.close()
 
-    return tuple(archive_options("zookeeper", sorted(pyspark_jars().glob("*.jar")), CACHE / "archives", run))
+    return tuple(archive_options("zookeeper", _jars(), CACHE / "archives", run))
+
+
+@cache
+def _secured_archive_options() -> tuple[str, ...]:
+    """Return the same for a server with TLS, whose classes are others."""
+
+    def run(option: str) -> None:
+        with tempfile.TemporaryDirectory() as folder, SecuredZooKeeper(Path(folder), archive=(option,)):
+            pass
+
+    return tuple(archive_options("zookeeper-secured", _jars(), CACHE / "archives", run))
+
+
+def _jars() -> list[Path]:
+    return sorted(jar for jar in pyspark_jars().glob("*.jar") if jar.name.startswith(JARS))
 
 
 def _command(settings: Path, options: Sequence[str]) -> list[str]:
     return java_command(
-        [pyspark_jars() / "*"],
+        _jars(),
         "org.apache.zookeeper.server.quorum.QuorumPeerMain",
         [str(settings)],
         options=["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *options],
@@ -165,7 +183,8 @@ SASL_USER, SASL_PASSWORD = "kafka", 'kafka "secret"'
 class SecuredZooKeeper(ServerProcess):
     """A server with one port, which has TLS and asks for a client certificate, and logins by DIGEST-MD5."""
 
-    def __init__(self, folder: Path, *, with_tls: bool = True) -> None:
+    def __init__(self, folder: Path, *, with_tls: bool = True, archive: Sequence[str] | None = None) -> None:
+        """`archive` are options of the JVM, by default those for the archive of such a server."""
         folder.mkdir(parents=True, exist_ok=True)
         self.stores = Stores(folder / "stores")
         self._with_tls = with_tls
@@ -177,6 +196,8 @@ class SecuredZooKeeper(ServerProcess):
             f'  user_{SASL_USER}="{escaped}"; }};\n'
         )
         settings = folder / "zoo.cfg"
+        if archive is None:
+            archive = _secured_archive_options() if with_tls else _archive_options()
         plain = "secureClientPort" if with_tls else "clientPort"
 
         def properties(port: int) -> Mapping[str, str]:
@@ -203,7 +224,7 @@ class SecuredZooKeeper(ServerProcess):
 
         super().__init__(
             "ZooKeeper",
-            server_command(settings, [f"-Djava.security.auth.login.config={jaas}"]),
+            _command(settings, [*archive, f"-Djava.security.auth.login.config={jaas}"]),
             folder / "zookeeper.log",
             self._serves,
             settings=settings,
