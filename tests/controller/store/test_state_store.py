@@ -247,20 +247,22 @@ async def test_stores_agree_on_random_programs(seed: int, request: pytest.Fixtur
     for _ in range(120):
         operations = [_random_operation(random_source) for _ in range(random_source.randint(1, 3))]
         watched = random_source.choice(["/a", "/b", "/a/c"])
-        outcomes: list[list[object]] = []
         for store, events in zip(stores, seen, strict=True):
             await store.exists(watched, events.append)
+        # What a session reads comes after the events of all changes before.
+        assert all(events == seen[0] for events in seen), seed
+        outcomes: list[list[object]] = []
+        for store, events in zip(stores, seen, strict=True):
             await store.children("/", events.append)
             try:
                 results = await store.multi(operations)
                 outcomes.append([result if isinstance(result, str) else None for result in results])
             except StoreError as error:
                 outcomes.append([type(error).__name__, error.index, error.path])
-            await store.exists("/")
         assert all(outcome == outcomes[0] for outcome in outcomes), (seed, operations, outcomes)
-        assert all(events == seen[0] for events in seen), (seed, operations)
     paths = ["/a", "/b", "/a/c", "/a/d", "/b/c", "/a/c/e"]
     found = [[node and (node.data, node.stat.version) for node in await store.get_many(paths)] for store in stores]
     assert all(nodes == found[0] for nodes in found)
+    assert all(events == seen[0] for events in seen), seed
     for store in stores:
         await store.close()
