@@ -59,7 +59,7 @@ class NumberedLoad:
         partitions: int,
         *,
         idempotent: bool = True,
-        rate: float = 200.0,
+        rate: float = 60.0,
         first: int = 0,
         settings: Mapping[str, Any] | None = None,
     ) -> None:

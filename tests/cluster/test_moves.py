@@ -25,7 +25,7 @@ from tools.client.bootstrap import Endpoint
 
 TOPIC = "moved"
 PATIENCE_S = 30.0
-POLL_S = 0.02
+POLL_S = 0.1
 FILL = [str(-number).rjust(50_000) for number in range(30, 0, -1)]
 """So many bytes that a move takes a minute at RATE: a phase lasts until the test has killed a broker in it."""
 RATE, UNLIMITED = 20_000, 1_000_000_000
@@ -159,7 +159,7 @@ def move_beside(cluster: ProcessCluster, folder: Path, brokers: list[int]) -> No
 def test_acknowledged_records_survive_deaths_in_each_phase_of_moves(cluster: ProcessCluster, tmp_path: Path) -> None:
     partition = MovedPartition(cluster, tmp_path)
     fill(cluster)
-    with NumberedLoad(cluster.bootstrap_servers, TOPIC, 1, rate=200) as load:
+    with NumberedLoad(cluster.bootstrap_servers, TOPIC, 1) as load:
         for phase, role in product(PHASES, ROLES):
             expected = partition.state.replica_nodes
             killed = kill_during(partition, cluster, phase, role)

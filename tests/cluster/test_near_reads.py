@@ -117,7 +117,7 @@ def test_moved_consumers_lose_and_repeat_nothing(cluster: Cluster, spark: SparkS
         JavaReader(programs, bootstrap, topic, rack) as java,
     ):
         try:
-            with NumberedLoad(bootstrap, topic, 1, rate=200) as load:
+            with NumberedLoad(bootstrap, topic, 1) as load:
                 options = {**SPARK_OPTIONS, "kafka.client.rack": rack}
                 reading = Reading(spark, bootstrap, topic, tmp_path, options)
                 transactions.run()

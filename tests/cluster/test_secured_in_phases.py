@@ -132,11 +132,11 @@ def test_cluster_is_secured_in_phases_without_a_pause(cluster: PhasedCluster) ->
     )
     cluster.wait_until_in_sync({"bootstrap.servers": cluster.bootstrap(0)})
 
-    with NumberedLoad(cluster.bootstrap(0), TOPIC, PARTITIONS, rate=200) as before:
+    with NumberedLoad(cluster.bootstrap(0), TOPIC, PARTITIONS) as before:
         cluster.roll(1, admin)
         before.wait_for(50)
         cluster.command(add_user[0].line)
-    with NumberedLoad(cluster.bootstrap(1), TOPIC, PARTITIONS, rate=200, first=before.sent, settings=alice) as after:
+    with NumberedLoad(cluster.bootstrap(1), TOPIC, PARTITIONS, first=before.sent, settings=alice) as after:
         cluster.roll(3, admin)
         after.wait_for(50)
         cluster.command(add_acls[0].line)

@@ -26,7 +26,7 @@ from tools.client.admin_client import AdminClient, CallTimedOut
 from tools.client.bootstrap import Endpoint
 
 DEADLINE_S = 60.0
-POLL_S = 0.05
+POLL_S = 0.1
 SESSION_TIMEOUT_S = 2.0
 LAG_TIME_S = 1.5
 REPLICAS = 3
