@@ -511,7 +511,7 @@ class Load:
         self._topic, self._copied = topic, f"{topic}-copied"
         for name in (self._topic, self._copied):
             cluster.create(name, [1, 2, 3], [2, 3, 1], [3, 1, 2], segment_bytes="65536")
-        self._producer = NumberedLoad(cluster.bootstrap, topic, 3, rate=50, settings=IN_ORDER)
+        self._producer = NumberedLoad(cluster.bootstrap, topic, 3, rate=25, settings=IN_ORDER)
         self._group = GroupReader(cluster.bootstrap, f"group-of-{topic}", topic)
         self._copier = Copier(cluster.bootstrap, topic, self._copied, f"copy-of-{topic}", 3)
 
