@@ -1,15 +1,16 @@
 """Every case runs with a real broker and returns the measures of its row in the table. No figure is checked."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
 
-from bench import machine
+from bench import machine, request_loop
 from bench.case import Case
-from bench.cases import CASES, figures, spark
+from bench.cases import CASES, clients, connect, figures, spark
 from bench.cluster import SETTINGS, ClusterSubject
 from bench.measures import Measure
 from bench.names import KAFKA, MILENA
@@ -19,16 +20,19 @@ from bench.servers import NEW_BROKERS
 from bench.subject import Subject, running
 from tests.support.broker import BrokerProcess
 from tests.support.cluster import Cluster
+from tests.support.coordination import coordination_in_memory
+from tests.support.forked_programs import ForkedServer
+from tests.support.java import SHORT_LIVED, java_command
 from tests.support.parts import skip_when_unavailable
 
 TINY = Scale(
     rounds=1,
     warm_up_s=0,
     lead_in_s=0.01,
-    section_s=0.1,
-    bulk_bytes=4 * MIB,
+    section_s=0.05,
+    bulk_bytes=2 * MIB,
     bulk_sections=2,
-    fetch_bytes=4 * MIB,
+    fetch_bytes=2 * MIB,
     memory_bytes=8 * MIB,
     idle_s=0,
     part=0.004,
@@ -37,7 +41,15 @@ TINY = Scale(
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no rest of the machine, fork the workers, and start JVMs that last for seconds as such."""
+
+    def quick_command(*program: Any, options: Sequence[str]) -> list[str]:
+        return java_command(*program, options=[*options, *SHORT_LIVED])
+
     monkeypatch.setattr(machine, "settle", lambda *_: None)
+    monkeypatch.setattr(connect, "ServerProcess", ForkedServer)
+    for module in (clients, request_loop):
+        monkeypatch.setattr(module, "java_command", quick_command)
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +74,17 @@ def selected(kind: str) -> list[ParameterSet]:
     seen, parameters = set(), []
     for case in CASES:
         if (function := getattr(case, kind)) is not None:
-            function = function.func if isinstance(function, partial) else function
-            is_soak = case in long_cases or function in seen
-            seen.add(function)
+            measured = measured_by(function)
+            is_soak = case in long_cases or measured in seen
+            seen.add(measured)
             parameters.append(pytest.param(case, id=case.name, marks=[pytest.mark.soak] if is_soak else []))
     return parameters
+
+
+def measured_by(function: Callable[..., object]) -> str:
+    """Return the name of the function that measures a case, which may give it sizes as a partial or as a lambda."""
+    function = function.func if isinstance(function, partial) else function
+    return function.__code__.co_names[0] if function.__name__ == "<lambda>" else function.__name__
 
 
 @pytest.mark.parametrize("case", selected("on_running"))
@@ -89,7 +107,10 @@ def test_cases_on_a_new_server_report_their_measures(tmp_path_factory: pytest.Te
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSubject]:
     folder = tmp_path_factory.mktemp("cluster")
     settings = {**SETTINGS, "zookeeper.session.timeout.ms": "2000"}
-    with skip_when_unavailable(), Cluster(folder, settings=settings, new_broker=NEW_BROKERS[MILENA]) as running:
+    with (
+        coordination_in_memory() as coordination,
+        Cluster(folder, settings=settings, new_broker=NEW_BROKERS[MILENA], coordination=coordination) as running,
+    ):
         yield ClusterSubject(MILENA, running)
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
-from tests.support.processes import Process
+from tests.support.processes import Process, ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST_SIZE_MAX = 1 << 20
@@ -229,6 +229,17 @@ def run_program(
         stdout.seek(0)
         stderr.seek(0)
         return subprocess.CompletedProcess([module, *arguments], code, stdout.read(), stderr.read())
+
+
+class ForkedServer(ServerProcess):
+    """A server that is forked if its command line is `python -P -m MODULE ARGUMENTS`, and started otherwise."""
+
+    def _started(self, log: int) -> Process:
+        interpreter, *options, module = self._command[:4]
+        if (interpreter, *options) != (sys.executable, "-P", "-m"):
+            return super()._started(log)
+        arguments = self._command[4:]
+        return start_program(module, arguments, stdout=log, stderr=log, environment=self._environment)
 
 
 def _forking_for(environment: Mapping[str, str]) -> _Forking | None:
