@@ -36,6 +36,27 @@ OTHERS_MODULES = {
 }
 
 
+KEPT = ROOT / ".cache" / "wheel"
+"""What Cython and the compiler have made of each source, which take most of the time of a build."""
+COMPILER = """#!/bin/sh
+# Compiles without optimizing, and keeps each object by its source, the flags and the compiler.
+source= object= flags=
+for argument; do
+    case $argument in
+        *.c) source=$argument ;;
+        *.o) object=$argument ;;
+        */*) ;;
+        *) flags="$flags $argument" ;;
+    esac
+done
+[ -n "$source" ] || exec cc "$@" -O0
+kept=$KEPT/$( (cc --version; echo "$PYTHON$flags"; cat "$source") | sha256sum | cut -c 1-64).o
+if ! [ -e "$kept" ]; then
+    cc "$@" -O0 && cp "$object" "$kept.$$" && mv "$kept.$$" "$kept" || exit 1
+fi
+cp "$kept" "$object"
+"""
+KEEP_SOURCES = f"from Cython.Compiler.Options import default_options; default_options['cache'] = {str(KEPT)!r}; "
 INTERPRETED = {VARIABLE: "no"}
 COMMAND_DEADLINE_S = 180
 """Of a command that may itself run tests, on a machine that is busy."""
@@ -68,11 +89,11 @@ def size_of(path: Path) -> int:
 
 
 def build(hook: str, source: Path, folder: Path, **environment: str) -> Path:
-    """Call `build_wheel` or `build_sdist` of the build backend in a source tree, as pip does; return what it built.
+    """Call a hook such as `build_wheel` of the build backend in a source tree, as pip does; return what it built.
 
     pip would ask for the requirements and the metadata first, and each question compiles the modules to C again.
     """
-    program = f"import sys; from setuptools.build_meta import {hook}; print({hook}(sys.argv[1]))"
+    program = f"{KEEP_SOURCES}import sys; from setuptools.build_meta import {hook}; print({hook}(sys.argv[1]))"
     environment = {"SOURCE_DATE_EPOCH": "1700000000", **environment}
     return folder / run(sys.executable, "-P", "-c", program, folder, folder=source, **environment).split()[-1]
 
@@ -82,9 +103,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel for this system. Its compiled modules are not optimized, which saves a quarter of the build."""
     folder = tmp_path_factory.mktemp("wheel")
     compiler = folder / "cc"
-    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+    compiler.write_text(COMPILER)
     compiler.chmod(0o755)
-    return build("build_wheel", ROOT, folder, CC=str(compiler))
+    KEPT.mkdir(parents=True, exist_ok=True)
+    return build("build_wheel", ROOT, folder, CC=str(compiler), KEPT=str(KEPT), PYTHON=sys.version)
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +286,7 @@ def test_module_without_console_script_runs_by_name(installation: Installation) 
 
 def test_editable_installation_runs_the_repository(tmp_path: Path) -> None:
     installation = Installation(tmp_path)
-    installation.install("--editable", ROOT)
+    installation.install(build("build_editable", ROOT, tmp_path, **INTERPRETED))
     assert f"\nMilena {__version__}, hot loops " in installation.run("kafka-server-start", "--version")
     program = "import milena_broker, config, tools; print(milena_broker.__path__, config.OWNER, tools.OWNER)"
     assert installation.run("python", "-c", program) == f"['{ROOT / 'milena_broker'}'] the project the project\n"
@@ -291,7 +313,7 @@ def test_daemon_of_an_installed_package_starts_and_stops(
 def test_example_project_runs_with_the_installed_fixtures(installation: Installation) -> None:
     """The example in examples/ finds the fixtures by their entry point, beside the project's own modules."""
     example = ROOT / "examples" / "pytest_orders"
-    options = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-n", "2")
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist")
     printed = installation.run("python", "-m", "pytest", *options, str(example))
     assert "12 passed" in printed
 

@@ -7,16 +7,16 @@ Must not know which servers they meet.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.commands import output_of
+from tests.support.typed_programs import typed
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^ *```console\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-_TOOL = re.compile(r"\bbin/([a-z-]+)")
+_TOOL = re.compile(r"\bbin/([a-z-]+)(?:\.sh)?")
 TIMEOUT_S = 60
 
 
@@ -49,8 +49,12 @@ def modules() -> dict[str, str]:
     return found
 
 
+def forked(command: str) -> str:
+    """Return a command line with forks of the tools in place of their launchers."""
+    launchers = modules()
+    return _TOOL.sub(lambda match: typed(launchers[match[1]]), command)
+
+
 def run(command: str, folder: Path, variables: Mapping[str, str]) -> str:
     """Run a command in a folder with these variables of the shell; return its output. Fails if it does."""
-    launchers = modules()
-    line = _TOOL.sub(lambda match: f"{sys.executable} -P -m {launchers[match[1]]}", command)
-    return output_of(["bash", "-c", line], folder, {"PYTHONPATH": str(ROOT), **variables}, TIMEOUT_S)
+    return output_of(["bash", "-c", forked(command)], folder, {"PYTHONPATH": str(ROOT), **variables}, TIMEOUT_S)

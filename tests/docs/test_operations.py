@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from milena_broker.testing import Broker
-from tests.docs.console_blocks import ROOT, modules
+from tests.docs.console_blocks import ROOT, forked
 
 PAGE = ROOT / "docs" / "operations.md"
 COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 STOPS = "bin/kafka-server-stop"
-TOOL = re.compile(r"bin/([a-z-]+)")
 
 
 @pytest.mark.timeout(240)
 def test_every_command_succeeds(tmp_path: Path) -> None:
     """The command that stops the brokers of this installation names a broker that does not exist: others run tests."""
-    launchers = modules()
     (tmp_path / "config").symlink_to(ROOT / "config")
     commands = COMMAND.findall(PAGE.read_text())
     assert len(commands) > 15
@@ -34,9 +31,8 @@ def test_every_command_succeeds(tmp_path: Path) -> None:
             command = written
             if command.startswith(STOPS):
                 command += " --node-id 987654"
-            line = TOOL.sub(lambda match: f"{sys.executable} -P -m {launchers[match[1]]}", command)
             done = subprocess.run(
-                ["bash", "-c", line.replace("localhost:9092", broker.bootstrap_servers)],
+                ["bash", "-c", forked(command).replace("localhost:9092", broker.bootstrap_servers)],
                 cwd=tmp_path,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 capture_output=True,

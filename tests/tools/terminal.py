@@ -1,10 +1,12 @@
 """A shell in which tests type the commands of a user, and servers that run in other terminals.
 
-Owns how a command line is typed and a server awaited. Must not know what the commands do.
+Owns how a command line is typed and a server awaited: a tool that is interrupted, and a server, by its launcher, any
+other tool as a fork. Must not know what the commands do.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.console_blocks import forked
 from tests.support.metadata_probe import is_serving
 from tests.support.processes import listening_ports
 from tests.tools.conftest import ROOT
@@ -48,8 +51,9 @@ class Terminal:
 
     def _run(self, line: str, stdin: str, expected: int) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            ["sh", "-c", self._typed(line)],
+            ["sh", "-c", forked(self._typed(line))],
             cwd=self._folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             input=stdin,
             capture_output=True,
             text=True,
