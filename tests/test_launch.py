@@ -1,7 +1,8 @@
 """The launchers in bin/: they create and repair their environment, find the project, and pass on all arguments.
 
 The tests run a copy of the launchers in a separate project, whose lock file names one tiny wheel. So creating an
-environment takes seconds and needs no network.
+environment takes seconds and needs no network. Most of these seconds are those of `python -m venv`: in its place a
+module of the tests copies what the real one has made before.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENTS = ROOT / ".cache" / "environments"
 LOCKS = ("requirements.lock", "requirements-spark.lock", "requirements-dev.lock")
 LAUNCHERS = sorted(path.name for path in (ROOT / "bin").glob("kafka-*") if not path.name.endswith(".sh"))
 
@@ -112,10 +116,31 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def copying(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH whose module `venv` copies an environment that `python -m venv FOLDER` has made."""
+    made = ENVIRONMENTS / hashlib.sha256(f"{sys.executable} {sys.version}".encode()).hexdigest()[:16]
+    if not made.exists():
+        ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=ENVIRONMENTS) as folder:
+            new = Path(folder) / "new"
+            subprocess.run([sys.executable, "-m", "venv", new], check=True)
+            with suppress(OSError):  # another run was first
+                new.rename(made)
+    folder = tmp_path_factory.mktemp("copying")
+    (folder / "venv.py").write_text(
+        "import shutil, sys\n"
+        "(folder,) = sys.argv[1:]\n"
+        f"shutil.copytree({str(made)!r}, folder, symlinks=True, dirs_exist_ok=True)\n"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(copying: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose environment was created by two concurrent starts."""
     project = Project(tmp_path_factory.mktemp("prepared"))
-    starts = [project.spawn(str(project.root / "bin" / "kafka-topics"), str(number)) for number in range(2)]
+    command = str(project.root / "bin" / "kafka-topics")
+    starts = [project.spawn(command, str(number), PYTHONPATH=str(copying)) for number in range(2)]
     outcomes = [start.communicate(timeout=120) for start in starts]
     assert [start.returncode for start in starts] == [0, 0], outcomes
     for number, (stdout, _) in enumerate(outcomes):
@@ -178,19 +203,11 @@ def test_outdated_environment_is_updated(project: Project) -> None:
     assert "package 1 of 1, tiny" in stderr
 
 
-def test_incomplete_environment_is_recreated(project: Project, tmp_path: Path) -> None:
-    """Here `python -m venv` copies an empty environment: to create another one would take seconds."""
+def test_incomplete_environment_is_recreated(project: Project, copying: Path) -> None:
     (project.venv / "requirements.lock").unlink()
-    empty = tmp_path / "empty"
-    shutil.copytree(project.venv, empty, symlinks=True)
-    for path in empty.glob("lib/*/site-packages/tiny*"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    (tmp_path / "venv.py").write_text(
-        f"import shutil, sys\nshutil.copytree({str(empty)!r}, sys.argv[1], symlinks=True, dirs_exist_ok=True)\n"
-    )
     (project.venv / "incomplete").touch()
     (project.venv / "left-over").touch()
-    status, stdout, stderr = project.run("bin/kafka-topics", PYTHONPATH=str(tmp_path))
+    status, stdout, stderr = project.run("bin/kafka-topics", PYTHONPATH=str(copying))
     assert (status, stdout.split("|")[0]) == (0, "1.0")
     assert f"Preparing {project.venv} (once)\n" in stderr
     assert not (project.venv / "left-over").exists()
@@ -306,14 +323,16 @@ def test_every_launcher_has_its_old_name(name: str) -> None:
     assert os.access(link, os.X_OK)
 
 
-@pytest.fixture
-def installation(tmp_path: Path) -> Path:
-    """This project under another folder, so that its brokers and logs are separate from the working tree."""
-    folder = tmp_path / "installation"
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The broker and its tools under another folder, so that brokers and logs are separate from the working tree.
+
+    The bytecode files are there too: to compile the broker takes longer than to start it.
+    """
+    folder = tmp_path_factory.mktemp("installation")
     for path in ROOT.iterdir():
-        if path.is_dir() and (path / "__init__.py").exists() and path.name != "tests":
-            shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+        if path.is_dir() and (path / "__init__.py").exists() and path.name not in ("bench", "spark_jobs", "tests"):
+            shutil.copytree(path, folder / path.name)
     shutil.copytree(ROOT / "bin", folder / "bin", symlinks=True)
     environment = folder / ".venv" / "bin"
     environment.mkdir(parents=True)

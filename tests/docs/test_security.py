@@ -13,6 +13,7 @@ import pytest
 
 from broker.requests.routes import TABLE
 from protocol.api import APIS
+from tests.docs.console_blocks import forked
 from tests.support.broker import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
@@ -74,7 +75,14 @@ def test_steps_work_as_written(folder: Path) -> None:
 
     def run(command: str) -> str:
         done = subprocess.run(
-            command, check=False, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+            forked(command),
+            check=False,
+            shell=True,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from milena_broker import commands
+from tests.support.typed_programs import typed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,15 +35,13 @@ def output_of(command: Sequence[str], folder: Path, environment: Mapping[str, st
 def launchers(folder: Path, *tools: str) -> str:
     """Write programs with the names of tools, as an installation has them; return a PATH in which they are first.
 
-    Their settings and state are those of the tests, and their interpreter is this one.
+    Their settings and state are those of the tests, of which they are forks.
     """
     folder.mkdir()
+    milena = typed("milena_broker")
     for name in tools:
         module = getattr(commands, name.removeprefix("kafka-").replace("-", "_")).args[0]
         program = folder / name
-        program.write_text(
-            f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} "
-            f'exec {shlex.quote(sys.executable)} -P -m milena_broker {module} "$@"\n'
-        )
+        program.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {milena} {module} "$@"\n')
         program.chmod(0o755)
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
