@@ -22,16 +22,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from tests.support.processes import Process, ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST_SIZE_MAX = 1 << 20
+STDOUT, STDERR = 1, 2
 START_TIMEOUT_S = 60.0
 STATUS_SIZE_MAX = 32
 AT_START = ("PYTHON", "MILENA_COMPILED", "LD_", "MALLOC_", "LC_", "LANG")
@@ -229,6 +230,23 @@ def run_program(
         stdout.seek(0)
         stderr.seek(0)
         return subprocess.CompletedProcess([module, *arguments], code, stdout.read(), stderr.read())
+
+
+@contextmanager
+def running_program(module: str, arguments: Sequence[str]) -> Iterator[tuple[Process, TextIO]]:
+    """Start `python -P -m MODULE ARGUMENTS` with the variables of the tests; yield it, and its output to read.
+
+    Its errors go where those of the tests go. At the end of the block it is killed if it still runs.
+    """
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as output:
+        process = start_program(module, arguments, stdout=writing, stderr=STDERR, environment=variables_of_programs())
+        os.close(writing)
+        try:
+            yield process, output
+        finally:
+            process.kill()
+            process.wait()
 
 
 class ForkedServer(ServerProcess):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
-import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -16,7 +14,7 @@ import pytest
 
 from tests.support.in_process import running_broker
 from tests.support.processes import closed_port
-from tests.tools.conftest import Outcome, RunTool
+from tests.tools.conftest import Outcome, RunTool, run_module
 from tools.client.bootstrap import require_reachable
 from tools.monitoring import jmx as jmx_tool
 
@@ -33,15 +31,7 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
 
 
 async def jmx(*arguments: str) -> Outcome:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "tools.monitoring.jmx", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode is not None
-    return Outcome(process.returncode, out.decode(), err.decode())
+    return await asyncio.to_thread(run_module, "monitoring.jmx", *arguments)
 
 
 async def test_values_in_every_format(port: int) -> None:

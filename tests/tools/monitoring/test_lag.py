@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.broker import BrokerProcess
+from tests.support.forked_programs import running_program
 from tests.tools.conftest import RunTool
 from tools.monitoring import lag
 from tools.monitoring.lag import burrow
@@ -28,12 +26,8 @@ DEADLINE_S = 60
 @contextmanager
 def watching(module: str, *arguments: str) -> Iterator[str]:
     """Run a tool that serves HTTP; the value is its address."""
-    command = [sys.executable, "-P", "-m", f"tools.{module}", "--listen", "127.0.0.1:0", *arguments]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
+    with running_program(f"tools.{module}", ["--listen", "127.0.0.1:0", *arguments]) as (process, output):
+        line = output.readline()
         found = re.search(r"listens on (\S+)", line)
         assert found, line
         try:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
 from confluent_kafka import Producer
@@ -14,7 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.records.batch import BatchHeader
 from tests.support.broker import BrokerProcess
-from tests.tools.conftest import ROOT, RunTool
+from tests.support.forked_programs import running_program
+from tests.tools.conftest import RunTool
 from tools.monitoring import replica_verification
 from tools.monitoring.replica_verification import Comparison, Difference, Fetched
 
@@ -74,20 +72,14 @@ def test_tool_reports_until_it_is_stopped(broker: BrokerProcess) -> None:
     assert producer.flush(TIMEOUT_S) == 0
     arguments = ["--broker-list", broker.bootstrap, "--topics-include", "verified", "--time", "-2"]
     arguments += ["--report-interval-ms", "10", "--max-wait-ms", "10", "--fetch-size", "1000"]
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "tools.monitoring.replica_verification", *arguments],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        started = process.stdout.readline()
+    with running_program("tools.monitoring.replica_verification", arguments) as (process, output):
+        started = output.readline()
         assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}: verification process is started\n", started)
-        while "max lag is 0 for partition verified-0 at offset 500 among 1 partitions" not in process.stdout.readline():
+        while "max lag is 0 for partition verified-0 at offset 500 among 1 partitions" not in output.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=TIMEOUT_S)
-        assert process.returncode == 0
+        output.read()
+        assert process.wait(TIMEOUT_S) == 0
 
 
 def test_pattern_without_a_topic_is_reported(run: RunTool, broker: BrokerProcess) -> None:

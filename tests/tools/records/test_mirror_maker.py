@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
@@ -18,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
+from tests.support.forked_programs import STDOUT, start_program
 from tests.support.waiting import wait_until
 from tests.tools.conftest import ROOT, RunTool
 from tools.records import mirror_maker
@@ -65,16 +65,24 @@ class Running:
     """A mirror maker as a process."""
 
     def __init__(self, *options: str, plug_ins: Path = ROOT) -> None:
-        command = [sys.executable, "-P", "-m", "tools.records.mirror_maker", *options]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{plug_ins}"}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        """A program with plug-ins, which are further modules, is not forked."""
+        self._errors = TemporaryFile()  # noqa: SIM115 - closed at the end of the block
+        path = str(ROOT) if plug_ins == ROOT else f"{ROOT}:{plug_ins}"
+        self.process = start_program(
+            "tools.records.mirror_maker",
+            options,
+            stdout=STDOUT,
+            stderr=self._errors.fileno(),
+            environment={**os.environ, "PYTHONPATH": path},
+        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        self._errors.close()
 
     def stop(self) -> tuple[int, str]:
         """Stop it as an operator does; return its status and what it said."""
@@ -82,8 +90,9 @@ class Running:
         return self.ended()
 
     def ended(self) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=DEADLINE_S)
-        return self.process.returncode, said
+        status = self.process.wait(DEADLINE_S)
+        self._errors.seek(0)
+        return status, self._errors.read().decode()
 
 
 def new_topic(*brokers: BrokerProcess, partitions: int = 2, **configs: str) -> str:

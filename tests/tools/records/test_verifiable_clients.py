@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from typing import Any
 
@@ -15,8 +12,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import BrokerProcess
+from tests.support.forked_programs import running_program
 from tests.support.processes import closed_port
-from tests.tools.conftest import ROOT, RunTool
+from tests.tools.conftest import RunTool
 from tools.records import verifiable_consumer, verifiable_producer
 from tools.records.verifiable_consumer import VerifiableConsumer
 from tools.records.verifiable_producer import VerifiableProducer
@@ -104,17 +102,11 @@ def test_signal_ends_the_tool_with_its_last_lines(
 ) -> None:
     arguments = ["--bootstrap-server", broker.bootstrap, "--topic", topic]
     arguments += ["--throughput", "100"] if tool == "records.verifiable_producer" else ["--group-id", topic]
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", f"tools.{tool}", *arguments],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert '"startup_complete"' in process.stdout.readline()
-        process.stdout.readline()
+    with running_program(f"tools.{tool}", arguments) as (process, output):
+        assert '"startup_complete"' in output.readline()
+        output.readline()
         process.send_signal(number)
-        rest = process.stdout.read()  # communicate() would not return what the lines above have left in the buffer
+        rest = output.read()
         assert process.wait(TIMEOUT_S) == 0
     assert "shutdown_complete" in [event["name"] for event in events(rest)[-2:]]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from base import properties
+from tests.support.java import SHORT_LIVED
 from tests.support.parts import skip_when_unavailable
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import ROOT, Outcome, RunTool
@@ -27,7 +28,8 @@ os.execv("/bin/cat", ["cat"])
 """
 
 
-def test_server_serves_and_is_registered_until_it_ends(tmp_path: Path) -> None:
+def test_server_serves_and_is_registered_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_HEAP_OPTS", f"-Xmx128m {' '.join(SHORT_LIVED)}")
     start = [sys.executable, "-P", "-m", "tools.zookeeper.zookeeper_server_start"]
     with skip_when_unavailable(), ZooKeeperProcess(tmp_path, command=lambda file: [*start, str(file)]) as server:
         assert server.pid in running_zookeepers()

@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
-from tests.support.java import java_command, pyspark_jars
+from tests.support.java import SHORT_LIVED, java_command, pyspark_jars
 from tests.support.manual_clock import ManualClock
 from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
@@ -109,7 +109,7 @@ def zookeepers_own_client(address: str, commands: Sequence[str]) -> tuple[str, s
         [pyspark_jars() / "*"],
         "org.apache.zookeeper.ZooKeeperMain",
         ["-server", address],
-        options=["-Dlog4j2.level=OFF", "-XX:TieredStopAtLevel=1"],
+        options=["-Dlog4j2.level=OFF", *SHORT_LIVED],
     )
     done = subprocess.run(
         command,
