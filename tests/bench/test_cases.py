@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -150,7 +151,24 @@ def test_cases_in_process_report_their_measures(tmp_path: Path, case: Case) -> N
     assert all(value > 0 for value in values.values())
 
 
+KINDS = ("on_new", "on_running", "on_cluster", "of_worker", "in_process")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+def test_cases_give_their_function_what_it_takes(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    """Also those that run as soak tests only."""
+    (function,) = (found for kind in KINDS if (found := getattr(case, kind)) is not None)
+    if isinstance(function, partial):
+        function = partial(create_autospec(function.func), *function.args, **function.keywords)
+    elif function.__name__ == "<lambda>":
+        variables, name = function.__globals__, measured_by(function)
+        monkeypatch.setitem(variables, name, create_autospec(variables[name]))
+    else:
+        function = create_autospec(function)
+    function(*("", Path(), TINY) if case.of_worker is not None else (None, TINY))
+
+
 def test_case_names_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
-    kinds = [[case.on_new, case.on_running, case.on_cluster, case.of_worker, case.in_process] for case in CASES]
+    kinds = [[getattr(case, kind) for kind in KINDS] for case in CASES]
     assert all(functions.count(None) == 4 for functions in kinds)
