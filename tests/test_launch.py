@@ -1,8 +1,8 @@
 """The launchers in bin/: they create and repair their environment, find the project, and pass on all arguments.
 
 The tests run a copy of the launchers in a separate project, whose lock file names one tiny wheel. So creating an
-environment takes seconds and needs no network. Most of these seconds are those of `python -m venv`: in its place a
-module of the tests copies what the real one has made before.
+environment takes seconds and needs no network. Most of these seconds are those of `python -m venv`: it runs once, and
+then a module of the tests in its place copies what it has made.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENTS = ROOT / ".cache" / "environments"
 LOCKS = ("requirements.lock", "requirements-spark.lock", "requirements-dev.lock")
 LAUNCHERS = sorted(path.name for path in (ROOT / "bin").glob("kafka-*") if not path.name.endswith(".sh"))
 
@@ -118,14 +115,8 @@ class Project:
 @pytest.fixture(scope="module")
 def copying(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PYTHONPATH whose module `venv` copies an environment that `python -m venv FOLDER` has made."""
-    made = ENVIRONMENTS / hashlib.sha256(f"{sys.executable} {sys.version}".encode()).hexdigest()[:16]
-    if not made.exists():
-        ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=ENVIRONMENTS) as folder:
-            new = Path(folder) / "new"
-            subprocess.run([sys.executable, "-m", "venv", new], check=True)
-            with suppress(OSError):  # another run was first
-                new.rename(made)
+    made = tmp_path_factory.mktemp("environment") / "made"
+    subprocess.run([sys.executable, "-m", "venv", made], check=True)
     folder = tmp_path_factory.mktemp("copying")
     (folder / "venv.py").write_text(
         "import shutil, sys\n"

@@ -36,27 +36,6 @@ OTHERS_MODULES = {
 }
 
 
-KEPT = ROOT / ".cache" / "wheel"
-"""What Cython and the compiler have made of each source, which take most of the time of a build."""
-COMPILER = """#!/bin/sh
-# Compiles without optimizing, and keeps each object by its source, the flags and the compiler.
-source= object= flags=
-for argument; do
-    case $argument in
-        *.c) source=$argument ;;
-        *.o) object=$argument ;;
-        */*) ;;
-        *) flags="$flags $argument" ;;
-    esac
-done
-[ -n "$source" ] || exec cc "$@" -O0
-kept=$KEPT/$( (cc --version; echo "$PYTHON$flags"; cat "$source") | sha256sum | cut -c 1-64).o
-if ! [ -e "$kept" ]; then
-    cc "$@" -O0 && cp "$object" "$kept.$$" && mv "$kept.$$" "$kept" || exit 1
-fi
-cp "$kept" "$object"
-"""
-KEEP_SOURCES = f"from Cython.Compiler.Options import default_options; default_options['cache'] = {str(KEPT)!r}; "
 INTERPRETED = {VARIABLE: "no"}
 COMMAND_DEADLINE_S = 180
 """Of a command that may itself run tests, on a machine that is busy."""
@@ -93,7 +72,7 @@ def build(hook: str, source: Path, folder: Path, **environment: str) -> Path:
 
     pip would ask for the requirements and the metadata first, and each question compiles the modules to C again.
     """
-    program = f"{KEEP_SOURCES}import sys; from setuptools.build_meta import {hook}; print({hook}(sys.argv[1]))"
+    program = f"import sys; from setuptools.build_meta import {hook}; print({hook}(sys.argv[1]))"
     environment = {"SOURCE_DATE_EPOCH": "1700000000", **environment}
     return folder / run(sys.executable, "-P", "-c", program, folder, folder=source, **environment).split()[-1]
 
@@ -103,10 +82,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel for this system. Its compiled modules are not optimized, which saves a quarter of the build."""
     folder = tmp_path_factory.mktemp("wheel")
     compiler = folder / "cc"
-    compiler.write_text(COMPILER)
+    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
     compiler.chmod(0o755)
-    KEPT.mkdir(parents=True, exist_ok=True)
-    return build("build_wheel", ROOT, folder, CC=str(compiler), KEPT=str(KEPT), PYTHON=sys.version)
+    return build("build_wheel", ROOT, folder, CC=str(compiler))
 
 
 @pytest.fixture(scope="module")
