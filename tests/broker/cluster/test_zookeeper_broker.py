@@ -161,7 +161,8 @@ def test_broker_paused_past_its_session_registers_again(broker: BrokerProcess, c
 
 def test_data_is_served_and_the_broker_stops_while_zookeeper_is_away(tmp_path: Path) -> None:
     with skip_when_unavailable(), ZooKeeperProcess(tmp_path / "zookeeper") as zookeeper:
-        broker = _broker(tmp_path / "broker", f"{zookeeper.connect}/kafka")
+        # On a busy machine ZooKeeper is away for longer than a short session lasts.
+        broker = _broker(tmp_path / "broker", f"{zookeeper.connect}/kafka", session_timeout_ms=10_000)
         with broker:
             _create(broker)
             _produce(broker, range(10))
