@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
+from typing import Self
 
 from bench import machine
 from bench.client import ProduceStream, Section, closed_loop
@@ -68,6 +69,13 @@ class ClusterSubject:
             [Endpoint("127.0.0.1", broker.port) for broker in cluster.brokers.values()], timeout_ms=TIMEOUT_MS
         )
         self._numbers = count()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the connections to the cluster, which continues to run."""
+        self.admin.__exit__(*exception)
 
     @contextmanager
     def topic(self, assignments: Sequence[Sequence[int]]) -> Iterator[str]:

@@ -227,7 +227,7 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
 
 def _started_cluster(name: str, data: Path, started: ExitStack) -> ClusterSubject:
     cluster = Cluster(data / name, settings=SETTINGS, new_broker=NEW_BROKERS[name], one_by_one=True)
-    return ClusterSubject(name, started.enter_context(cluster))
+    return started.enter_context(ClusterSubject(name, started.enter_context(cluster)))
 
 
 def _started(player: Contender, started: ExitStack) -> Subject:

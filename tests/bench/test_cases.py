@@ -111,8 +111,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSubject
     with (
         coordination_in_memory() as coordination,
         Cluster(folder, settings=settings, new_broker=NEW_BROKERS[MILENA], coordination=coordination) as running,
+        ClusterSubject(MILENA, running) as subject,
     ):
-        yield ClusterSubject(MILENA, running)
+        yield subject
 
 
 @pytest.mark.parametrize("case", selected("on_cluster"))
