@@ -11,6 +11,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -172,7 +173,7 @@ CASES = (
             Measure("throughput", "MB/s", HIGHER, absolute(30)),
             Measure("memory", "MiB", LOWER),
         ),
-        in_process=lambda folder, scale: clean_records(folder, scale, record_size=100),
+        in_process=partial(clean_records, record_size=100),
     ),
     Case(
         "clean-1k-records",
@@ -181,7 +182,7 @@ CASES = (
             Measure("throughput", "MB/s", HIGHER, absolute(200)),
             Measure("memory", "MiB", LOWER),
         ),
-        in_process=lambda folder, scale: clean_records(folder, scale, record_size=1000),
+        in_process=partial(clean_records, record_size=1000),
     ),
     Case(
         "clean-while-serving",

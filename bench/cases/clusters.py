@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stdout
+from functools import partial
 
 from bench import machine
 from bench.case import HIGHER, LOWER, Case
@@ -301,13 +302,13 @@ CASES = (
         "cluster-16k",
         "RF 3, acks=all, 16 KB batches",
         (*moved_bytes(times(1.0), times(0.7)), Measure("p99", "ms", LOWER, decimals=1)),
-        on_cluster=lambda subject, scale: produce_batches(subject, scale, size=KIB_16),
+        on_cluster=partial(produce_batches, size=KIB_16),
     ),
     Case(
         "cluster-1m",
         "RF 3, acks=all, 1 MB batches",
         (*moved_bytes(times(1.0), times(0.7)), Measure("p99", "ms", LOWER, decimals=1)),
-        on_cluster=lambda subject, scale: produce_batches(subject, scale, size=MIB),
+        on_cluster=partial(produce_batches, size=MIB),
     ),
     Case(
         "cluster-one-record",

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 
 from bench import machine
 from bench.admin import create_topic
@@ -89,7 +90,7 @@ CASES = (
             Measure("CPU of a poll", "µs", LOWER, decimals=1),
             Measure("memory", "KiB a consumer", LOWER, decimals=1),
         ),
-        on_new=lambda server, scale: idle_consumers(server, scale, max_wait_s=MAX_WAIT_S),
+        on_new=partial(idle_consumers, max_wait_s=MAX_WAIT_S),
         rounds_max=2,
     ),
 )

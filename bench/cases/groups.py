@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from itertools import count
 from statistics import median
 from typing import NamedTuple, Self, TypeVar
@@ -340,13 +341,13 @@ CASES = (
         "commit-16-connections",
         "commits of 16 groups, a connection each",
         (RATE, CPU, Measure("p99", "µs", LOWER)),
-        on_running=lambda subject, scale: commits(subject, scale, connections=16, in_flight=1),
+        on_running=partial(commits, connections=16, in_flight=1),
     ),
     Case(
         "commit-8-in-flight",
         "commits of one group, 8 in flight",
         (RATE, CPU),
-        on_running=lambda subject, scale: commits(subject, scale, connections=1, in_flight=8),
+        on_running=partial(commits, connections=1, in_flight=8),
     ),
     Case(
         "rebalance",

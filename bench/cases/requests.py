@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 
 from bench.case import HIGHER, LOWER, Case
 from bench.client import FetchStream
@@ -90,61 +91,61 @@ CASES = (
         "produce-8-in-flight",
         "1 record, 8 in flight",
         (Measure("rate", "requests/s", HIGHER, times(2.0)), CPU_PER_REQUEST),
-        on_running=lambda subject, scale: produce_small(subject, scale, in_flight=8),
+        on_running=partial(produce_small, in_flight=8),
     ),
     Case(
         "produce-16-connections",
         "1 record, 16 connections",
         (Measure("rate", "requests/s", HIGHER, times(1.3)), CPU_PER_REQUEST, Measure("p99", "µs", LOWER)),
-        on_running=lambda subject, scale: produce_small(subject, scale, connections=16),
+        on_running=partial(produce_small, connections=16),
     ),
     Case(
         "produce-16k-batches",
         "16 KB batches",
         moved_bytes(times(1.0), times(0.8)),
-        on_running=lambda subject, scale: produce_batches(subject, scale, size=KIB_16, connections=1, in_flight=5),
+        on_running=partial(produce_batches, size=KIB_16, connections=1, in_flight=5),
     ),
     Case(
         "produce-16k-batches-4-connections",
         "16 KB batches, 4 connections",
         moved_bytes(),
-        on_running=lambda subject, scale: produce_batches(subject, scale, size=KIB_16, connections=4, in_flight=5),
+        on_running=partial(produce_batches, size=KIB_16, connections=4, in_flight=5),
     ),
     Case(
         "produce-1m-batches",
         "1 MB batches",
         moved_bytes(times(1.0), times(1.0)),
-        on_running=lambda subject, scale: produce_batches(subject, scale, size=MIB, connections=1, in_flight=5),
+        on_running=partial(produce_batches, size=MIB, connections=1, in_flight=5),
     ),
     Case(
         "produce-1m-batches-4-connections",
         "1 MB batches, 4 connections",
         moved_bytes(),
-        on_running=lambda subject, scale: produce_batches(subject, scale, size=MIB, connections=4, in_flight=5),
+        on_running=partial(produce_batches, size=MIB, connections=4, in_flight=5),
     ),
     Case(
         "fetch-1m-pieces",
         "fetch, 1 MB pieces",
         moved_bytes(times(1.0), times(1.0)),
-        on_running=lambda subject, scale: fetch_pieces(subject, scale, size=MIB, connections=1),
+        on_running=partial(fetch_pieces, size=MIB, connections=1),
     ),
     Case(
         "fetch-16k-pieces",
         "fetch, 16 KB pieces",
         moved_bytes(times(1.5), times(0.67)),
-        on_running=lambda subject, scale: fetch_pieces(subject, scale, size=KIB_16, connections=1),
+        on_running=partial(fetch_pieces, size=KIB_16, connections=1),
     ),
     Case(
         "fetch-16k-pieces-4-connections",
         "fetch, 16 KB pieces, 4 consumers",
         moved_bytes(times(1.5), times(0.67)),
-        on_running=lambda subject, scale: fetch_pieces(subject, scale, size=KIB_16, connections=4),
+        on_running=partial(fetch_pieces, size=KIB_16, connections=4),
     ),
     Case(
         "fetch-1m-batches",
         "fetch, 1 MB batches",
         moved_bytes(times(1.0), times(1.0)),
-        on_running=lambda subject, scale: fetch_pieces(subject, scale, size=MIB, connections=1, batch_size=MIB),
+        on_running=partial(fetch_pieces, size=MIB, connections=1, batch_size=MIB),
     ),
     Case(
         "produce-to-consume",

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bench import machine
@@ -102,16 +103,14 @@ CASES = (
         "spark",
         "Spark, 20,000,000 records of 100 B",
         _measures(with_growth=True),
-        on_running=lambda subject, scale: loads(
-            subject, scale, record_size=SMALL, records=20_000_000, growth_from=2_000_000
-        ),
+        on_running=partial(loads, record_size=SMALL, records=20_000_000, growth_from=2_000_000),
         rounds_max=2,
     ),
     Case(
         "spark-1k",
         "Spark, 2,000,000 records of 1 KB",
         _measures(with_growth=False),
-        on_running=lambda subject, scale: loads(subject, scale, record_size=LARGE, records=2_000_000),
+        on_running=partial(loads, record_size=LARGE, records=2_000_000),
         rounds_max=2,
     ),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -67,12 +68,14 @@ def read(folder: Path, scale: Scale, *, size: int) -> Values:
         return _timed(lambda: _read_all(log, batch))
 
 
-def recovery(server: Server, scale: Scale, *, batch: Batch, byte_count: int, threads: int = 1) -> Values:
+def recovery(
+    server: Server, scale: Scale, *, new_batch: Callable[[], Batch], byte_count: int, threads: int = 1
+) -> Values:
     """Measure a start after a crash with logs to scan completely, minus a start after a crash without them."""
     with running(server):
         create_topic(server.port, TOPIC, RECOVERED_PARTITIONS)
     seconds_without = _start_after_crash(server)
-    scanned = 0
+    batch, scanned = new_batch(), 0
     for partition in range(RECOVERED_PARTITIONS):
         path = server.log_dir / f"{TOPIC}-{partition}" / names.segment_file(0, names.LOG)
         scanned += _write_batches(path, batch, scale.count(byte_count) // RECOVERED_PARTITIONS)
@@ -208,55 +211,51 @@ CASES = (
         "append-16k-batches",
         "log alone, append 16 KB batches",
         moved_bytes(),
-        in_process=lambda folder, scale: append(folder, scale, size=KIB_16),
+        in_process=partial(append, size=KIB_16),
     ),
     Case(
         "append-1m-batches",
         "log alone, append 1 MB batches",
         moved_bytes(),
-        in_process=lambda folder, scale: append(folder, scale, size=MIB),
+        in_process=partial(append, size=MIB),
     ),
     Case(
         "read-16k-batches",
         "log alone, read 16 KB batches",
         moved_bytes(),
-        in_process=lambda folder, scale: read(folder, scale, size=KIB_16),
+        in_process=partial(read, size=KIB_16),
     ),
     Case(
         "read-1m-batches",
         "log alone, read 1 MB batches",
         moved_bytes(),
-        in_process=lambda folder, scale: read(folder, scale, size=MIB),
+        in_process=partial(read, size=MIB),
     ),
     Case(
         "recovery-16k-batches",
         "recovery, 16 KB batches",
         RECOVERY,
-        on_new=lambda server, scale: recovery(server, scale, batch=bulk_batch(KIB_16), byte_count=RECOVERED_BYTES),
+        on_new=partial(recovery, new_batch=partial(bulk_batch, KIB_16), byte_count=RECOVERED_BYTES),
     ),
     Case(
         "recovery-16k-batches-2-threads",
         "recovery, 16 KB batches, 2 threads",
         (Measure("recovery", "MB/s a thread", HIGHER, absolute(400)), RECOVERY_START),
-        on_new=lambda server, scale: recovery(
-            server, scale, batch=bulk_batch(KIB_16), byte_count=RECOVERED_BYTES, threads=2
-        ),
+        on_new=partial(recovery, new_batch=partial(bulk_batch, KIB_16), byte_count=RECOVERED_BYTES, threads=2),
         settings={"num.recovery.threads.per.data.dir": "2"},
     ),
     Case(
         "recovery-1k-batches",
         "recovery, 1 KB batches",
         RECOVERY,
-        on_new=lambda server, scale: recovery(
-            server, scale, batch=bulk_batch(KIB_1), byte_count=RECOVERED_BYTES_IN_SMALL_BATCHES
-        ),
+        on_new=partial(recovery, new_batch=partial(bulk_batch, KIB_1), byte_count=RECOVERED_BYTES_IN_SMALL_BATCHES),
     ),
     Case(
         "recovery-one-record-batches",
         "recovery, records of 100 bytes one by one",
         (Measure("recovery", "MB/s", HIGHER), RECOVERY_START),
-        on_new=lambda server, scale: recovery(
-            server, scale, batch=batch_of_one(SMALL_VALUE, now_ms()), byte_count=RECOVERED_BYTES_IN_SMALL_BATCHES
+        on_new=partial(
+            recovery, new_batch=lambda: batch_of_one(SMALL_VALUE, now_ms()), byte_count=RECOVERED_BYTES_IN_SMALL_BATCHES
         ),
     ),
     Case(

@@ -14,6 +14,7 @@ import struct
 import time
 from array import array
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -226,18 +227,18 @@ CASES = (
         "transactions",
         f"transactions of {RECORDS} records",
         (RATE, Measure("p50", "µs", LOWER), Measure("p99", "µs", LOWER), Measure("CPU", "µs/transaction", LOWER)),
-        on_running=lambda subject, scale: transactions(subject, scale, producers=1),
+        on_running=partial(transactions, producers=1),
     ),
     Case(
         "transactions-4-producers",
         f"transactions of {RECORDS} records, 4 producers",
         (RATE, Measure("p99", "µs", LOWER), Measure("CPU", "µs/transaction", LOWER)),
-        on_running=lambda subject, scale: transactions(subject, scale, producers=4),
+        on_running=partial(transactions, producers=4),
     ),
     Case(
         "transactions-16-producers",
         f"transactions of {RECORDS} records, 16 producers",
         (Measure("rate", "transactions/s", HIGHER), Measure("p99", "µs", LOWER)),
-        on_running=lambda subject, scale: transactions(subject, scale, producers=16),
+        on_running=partial(transactions, producers=16),
     ),
 )
