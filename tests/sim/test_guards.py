@@ -1,8 +1,8 @@
 """Each guard is tested by its absence: a scripted case passes with it, and a checker catches the case without it.
 
 A case breaks a rule only if its guard is removed, at the one place that `remove` patches. So a guard that is no longer
-in force fails here. A checker that no longer sees what it guards against fails here too, but with `--soak` only
-if `test_checkers` breaks its rules by histories: without a guard the product is not the one that users have.
+in force fails here. Without their guards most cases run with `--soak` only: users have the product with its guards,
+and `test_checkers` breaks the rules of these cases by histories.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ from tests.sim.run import (
     TARGETS,
 )
 from tests.sim.scripted import Script
+from tests.sim.test_checkers import BROKEN
 from tests.sim.wait_checks import WOKEN
 from tests.sim.zookeeper import HOST as ZOOKEEPER
 
@@ -1982,15 +1983,9 @@ def test_case_breaks_no_rule(guard: Guard) -> None:
     assert violated(guard) == []
 
 
-RULES_BROKEN_HERE_ONLY = {
-    "a batch of an ended transaction is refused",
-    "a changed setting reaches all replicas",
-    "a fetch session is silent only about what has not changed",
-    "a static member that was replaced commits nothing",
-    WOKEN,
-}
+BROKEN_BY_HISTORIES = {rule for rule, _ in BROKEN}
 WITHOUT_GUARDS = [
-    pytest.param(guard, id=guard.name, marks=() if RULES_BROKEN_HERE_ONLY & set(guard.rules) else pytest.mark.soak)
+    pytest.param(guard, id=guard.name, marks=pytest.mark.soak if BROKEN_BY_HISTORIES.issuperset(guard.rules) else ())
     for guard in GUARDS
 ]
 
