@@ -9,12 +9,11 @@ import marshal
 import os
 import sys
 
-connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 connection.connect(sys.argv[1])
 request = marshal.dumps((sys.argv[2], sys.argv[3:], dict(os.environ), os.getcwd()))
 streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in range(3))
-connection.sendmsg([len(request).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
-connection.sendall(request)
+connection.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 status = int(connection.recv(32))
 if status < 0:
     os.kill(os.getpid(), -status)

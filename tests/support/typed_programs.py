@@ -18,10 +18,9 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.forked_programs import start_program
+from tests.support.forked_programs import REQUEST_SIZE_MAX, start_program
 
 PROGRAM = Path(__file__).with_name("typed_program.py")
-SIZE_BYTES = 4
 STREAMS = 3
 
 
@@ -36,7 +35,7 @@ def _socket_of_tests() -> str:
     """Return the path of the socket, where a thread begins to listen with the first call."""
     folder = TemporaryDirectory(prefix="typed-")
     path = Path(folder.name) / "socket"
-    listening = socket.socket(socket.AF_UNIX)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(str(path))
     listening.listen()
     threading.Thread(target=_listen, args=(listening, folder), name="typed programs", daemon=True).start()
@@ -53,9 +52,8 @@ def _listen(listening: socket.socket, _folder: TemporaryDirectory[str]) -> None:
 def _serve(connection: socket.socket) -> None:
     """Fork the program that is asked for, and say how it has ended."""
     with connection:
-        head, streams, _, _ = socket.recv_fds(connection, SIZE_BYTES, STREAMS)
-        with connection.makefile("rb") as received:
-            module, arguments, variables, folder = marshal.loads(received.read(int.from_bytes(head)))
+        request, streams, _, _ = socket.recv_fds(connection, REQUEST_SIZE_MAX, STREAMS)
+        module, arguments, variables, folder = marshal.loads(request)
         stdin, stdout, stderr = streams
         process = start_program(
             module, arguments, stdin=stdin, stdout=stdout, stderr=stderr, environment=variables, folder=Path(folder)
