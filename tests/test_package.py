@@ -68,7 +68,7 @@ def size_of(path: Path) -> int:
 
 
 def build(hook: str, source: Path, folder: Path, **environment: str) -> Path:
-    """Call a hook such as `build_wheel` of the build backend in a source tree, as pip does; return what it built.
+    """Call `build_wheel` or `build_sdist` of the build backend in a source tree, as pip does; return what it built.
 
     pip would ask for the requirements and the metadata first, and each question compiles the modules to C again.
     """
@@ -264,7 +264,7 @@ def test_module_without_console_script_runs_by_name(installation: Installation) 
 
 def test_editable_installation_runs_the_repository(tmp_path: Path) -> None:
     installation = Installation(tmp_path)
-    installation.install(build("build_editable", ROOT, tmp_path, **INTERPRETED))
+    installation.install("--editable", ROOT)
     assert f"\nMilena {__version__}, hot loops " in installation.run("kafka-server-start", "--version")
     program = "import milena_broker, config, tools; print(milena_broker.__path__, config.OWNER, tools.OWNER)"
     assert installation.run("python", "-c", program) == f"['{ROOT / 'milena_broker'}'] the project the project\n"
@@ -291,7 +291,7 @@ def test_daemon_of_an_installed_package_starts_and_stops(
 def test_example_project_runs_with_the_installed_fixtures(installation: Installation) -> None:
     """The example in examples/ finds the fixtures by their entry point, beside the project's own modules."""
     example = ROOT / "examples" / "pytest_orders"
-    options = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist")
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-n", "2")
     printed = installation.run("python", "-m", "pytest", *options, str(example))
     assert "12 passed" in printed
 
