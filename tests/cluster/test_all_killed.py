@@ -20,7 +20,7 @@ def test_nothing_is_lost_when_all_brokers_are_killed(cluster: Cluster, topic: st
             NumberedLoad(cluster.bootstrap, topic, PARTITIONS) as load,
         ):
             with GroupReader(cluster.bootstrap, group, topic) as reader:
-                reader.wait_for(100)
+                reader.wait_for(300)
             copier.run(2 * BATCH)
             with load.burst():
                 cluster.kill(*cluster.brokers)

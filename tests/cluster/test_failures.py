@@ -145,10 +145,10 @@ def test_another_broker_becomes_controller(cluster: Cluster, topic: str, failure
 
 def test_killed_leader_loses_nothing_and_all_replicas_are_equal_after_a_clean_stop(cluster: Cluster) -> None:
     """With and without an idempotent producer."""
-    topic, other = create_topic(cluster, segment_bytes="2048"), create_topic(cluster)
+    topic, other = create_topic(cluster, segment_bytes="4096"), create_topic(cluster)
     with (
         GapLimit(cluster, SESSION_TIMEOUT_S + MARGIN_S) as limit,
-        NumberedLoad(cluster.bootstrap, topic, PARTITIONS) as load,
+        NumberedLoad(cluster.bootstrap, topic, PARTITIONS, rate=200) as load,
         NumberedLoad(cluster.bootstrap, other, PARTITIONS, idempotent=False) as unsafe,
     ):
         kill_the_leader(cluster, topic, load)
@@ -164,7 +164,7 @@ def test_killed_leader_loses_nothing_and_all_replicas_are_equal_after_a_clean_st
     for name in (topic, other):
         for partition in range(PARTITIONS):
             one, *others = log_bytes(cluster.brokers.values(), name, partition)
-            assert len(one) > (2048 if name == topic else 0)
+            assert len(one) > (4096 if name == topic else 0)
             assert all(it == one for it in others)
 
 
