@@ -8,9 +8,7 @@ _SQLITE = Library("org.xerial", "sqlite-jdbc", "3.46.1.3")  # its database is a 
 _POSTGRESQL = Library("org.postgresql", "postgresql", "42.7.4")
 _MARIADB = Library("org.mariadb.jdbc", "mariadb-java-client", "3.4.1")
 DRIVERS = {f"{each.module}-{each.revision}": (each,) for each in (_SQLITE, _POSTGRESQL, _MARIADB)}
-
-
-SQLITE = f"{_SQLITE.module}-{_SQLITE.revision}"
+SQLITE, *_ = DRIVERS
 """The name of the set that a run without soak tests needs."""
 
 
