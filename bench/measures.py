@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
-from bench.names import KAFKA, MILENA, MILENA_INTERPRETED
+from bench.names import KAFKA, MILENA, MILENA_BEFORE, MILENA_INTERPRETED, REFERENCES
 
 Values = Mapping[str, float]
 """The result of one run of a case: the value of each measure, by name."""
@@ -83,21 +83,27 @@ class Row:
         return self.values.get(MILENA, ())
 
     @property
+    def reference(self) -> str | None:
+        """Return the server that ratios refer to; None if the run has none of `REFERENCES`."""
+        return next((name for name in REFERENCES if name in self.values), None)
+
+    @property
     def ratio(self) -> float | None:
-        """Return Milena's median divided by Kafka's; None unless both ran."""
+        """Return Milena's median divided by the reference's; None unless both ran."""
         return self.ratio_of(MILENA)
 
     def ratio_of(self, server: str) -> float | None:
-        """Return the median of a server divided by Kafka's; None unless both ran."""
-        own, kafka = self.values.get(server, ()), self.values.get(KAFKA, ())
-        if not own or not kafka or not median(kafka):
+        """Return the median of a server divided by the reference's; None unless both ran."""
+        own, reference = self.values.get(server), self.values.get(self.reference or "")
+        if not own or not reference or not median(reference):
             return None
-        return median(own) / median(kafka)
+        return median(own) / median(reference)
 
     @property
     def best_peer(self) -> str | None:
         """Return the server with the best median of those that are not Milena; None if none of them ran."""
-        peers = [name for name, values in self.values.items() if values and name not in (MILENA, MILENA_INTERPRETED)]
+        versions = (MILENA, MILENA_INTERPRETED, MILENA_BEFORE)
+        peers = [name for name, values in self.values.items() if values and name not in versions]
         best = min if self.measure.better is Better.LOWER else max
         return best(peers, key=lambda name: median(self.values[name]), default=None)
 
@@ -105,7 +111,7 @@ class Row:
     def is_met(self) -> bool | None:
         """Return whether Milena's median meets the target; None without a target or the required runs."""
         target = self.measure.target
-        if target is None or not self.milena:
+        if target is None or not self.milena or (target.is_multiple and self.reference != KAFKA):
             return None
         value = self.ratio if target.is_multiple else median(self.milena)
         if value is None:

@@ -12,13 +12,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from bench.measures import Better, Row
+from bench.names import KAFKA
 
 BETTER_COLOUR, WORSE_COLOUR, TARGET_COLOUR = "#2a7f62", "#b5483a", "#222222"
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Write a PNG, unless no measure has values of both servers."""
-    drawn = [(row, row.advantage) for row in rows if row.measure.target is not None and row.advantage is not None]
+    beside_kafka = [row for row in rows if row.reference == KAFKA]
+    drawn = [
+        (row, row.advantage) for row in beside_kafka if row.measure.target is not None and row.advantage is not None
+    ]
     if not drawn:
         return
     figure = Figure(figsize=(9, 1.4 + 0.34 * len(drawn)), layout="constrained")

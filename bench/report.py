@@ -50,7 +50,7 @@ def write_json(rows: Sequence[Row], facts: Mapping[str, object], path: Path) -> 
 
 
 def _rich_table(rows: Sequence[Row]) -> Table:
-    table = Table(title="Milena and Apache Kafka")
+    table = Table(title=f"Milena beside {TITLES[_reference(rows)]}")
     for heading in _headings(rows):
         table.add_column(heading, justify="right" if heading in (*TITLES.values(), "ratio") else "left")
     for row, cells in zip(rows, _cells(rows), strict=True):
@@ -65,10 +65,10 @@ def _is_last(row: Row, rows: Sequence[Row]) -> bool:
 
 
 def _headings(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the headings; beside peers that are not `KAFKA` the last names the best of all peers."""
+    """Return the headings; beside further peers the last names the best of all peers."""
     peers = _further_peers(rows)
     best = ("best peer",) if peers else ()
-    titles = (TITLES[MILENA], TITLES[KAFKA], "ratio", *map(TITLES.get, peers), *best)
+    titles = (TITLES[MILENA], TITLES[_reference(rows)], "ratio", *map(TITLES.get, peers), *best)
     return ("case", "measure", *titles, "target", "")
 
 
@@ -79,7 +79,7 @@ def _cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             _title(row) if _is_first(row, rows) else "",
             f"{row.measure.name}, {row.measure.unit}",
             _values(row, MILENA),
-            _values(row, KAFKA),
+            _values(row, _reference(rows)),
             _ratio(row, MILENA),
             *(f"{_values(row, name)} {_ratio(row, name)}".rstrip() for name in peers),
             *((_best_peer(row),) if peers else ()),
@@ -91,8 +91,14 @@ def _cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def _further_peers(rows: Sequence[Row]) -> list[str]:
-    """Return the servers that ran beside Milena and the Kafka to which ratios refer."""
-    return [name for name in TITLES if name not in (MILENA, KAFKA) and any(name in row.values for row in rows)]
+    """Return the servers that ran beside Milena and the one to which ratios refer."""
+    shown = (MILENA, _reference(rows))
+    return [name for name in TITLES if name not in shown and any(name in row.values for row in rows)]
+
+
+def _reference(rows: Sequence[Row]) -> str:
+    """Return the server to which ratios refer, or would refer if it had run."""
+    return next((row.reference for row in rows if row.reference is not None), KAFKA)
 
 
 def _best_peer(row: Row) -> str:
@@ -102,7 +108,7 @@ def _best_peer(row: Row) -> str:
 
 
 def _ratio(row: Row, server: str) -> str:
-    """Return the ratio of a server to Kafka, if there is one."""
+    """Return the ratio of a server to the one to which ratios refer, if there is one."""
     ratio = row.ratio_of(server)
     return "" if ratio is None else f"{ratio:.2f} x"
 

@@ -4,6 +4,7 @@
     python -m bench.run --quick             one short round per case; its figures are rough
     python -m bench.run --case start --only milena
     python -m bench.run --case produce fetch --peers kafka-3.9,kafka-4.1,kfake
+    python -m bench.run --case produce fetch --before ../milena-before
 
 Exit code 1 when a case failed; a missed target is a result, not a failure.
 
@@ -37,9 +38,9 @@ from bench.cases.consumers import IDLE_CONSUMERS
 from bench.cases.requests import warm_up
 from bench.cluster import SETTINGS, ClusterSubject
 from bench.measures import Row, Values
-from bench.names import KAFKA, MILENA, OF_EVERY_CASE, PEERS, TITLES
+from bench.names import KAFKA, MILENA, MILENA_BEFORE, OF_EVERY_CASE, PEERS, TITLES
 from bench.scale import FULL, QUICK, Scale
-from bench.servers import NEW_BROKERS, Contender, contenders, missing_programs
+from bench.servers import LAUNCHER, NEW_BROKERS, Contender, contenders, missing_programs, prepare_version
 from bench.subject import Subject, running
 from protocol.errors import KafkaError
 from tests.support.apache_kafka import VERSION as KAFKA_VERSION
@@ -182,10 +183,12 @@ def _alternating(players: Sequence[T], number: int) -> Sequence[T]:
     return players if number % 2 == 0 else players[::-1]
 
 
-def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: Path | None) -> Run:
+def measure(
+    cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: Path | None, before: Path | None = None
+) -> Run:
     """Run the cases; those without a running server come first, so that no server uses memory or time during them.
 
-    All data are in one temporary folder (below `folder`), which is deleted at the end.
+    All data are in one temporary folder (below `folder`), which is deleted at the end. `MILENA_BEFORE` is in `before`.
     """
     of_every_case = [name for name in names if name in OF_EVERY_CASE]
     in_process = [case for case in cases if case.in_process is not None and MILENA in names]
@@ -207,7 +210,7 @@ def measure(cases: Sequence[Case], names: Sequence[str], scale: Scale, folder: P
             run.in_process(case, data)
         for case in of_workers:
             run.of_workers(case, of_every_case, data)
-        players = started.enter_context(contenders(names, data)) if on_new or on_running else []
+        players = started.enter_context(contenders(names, data, before)) if on_new or on_running else []
         for case in on_new:
             run.on_new_servers(case, [player for player in players if player.name in OF_EVERY_CASE])
         if on_running:
@@ -251,14 +254,25 @@ def _parse() -> argparse.Namespace:
     names = [*CASE_GROUPS, *(case.name for case in CASES)]
     only = f"only these; {', '.join(CASE_GROUPS)} stand for all whose names begin so"
     parser.add_argument("--case", nargs="+", action="extend", metavar="NAME", choices=names, help=only)
-    servers = parser.add_mutually_exclusive_group()
-    servers.add_argument("--only", choices=list(TITLES), help="one server alone; no ratios then")
+    parser.add_argument("--only", choices=[MILENA, *PEERS], help="one server alone; no ratios then")
     peers = f"what Milena is measured beside, with commas between: {', '.join(PEERS)} (default: {KAFKA})"
-    servers.add_argument("--peers", type=_peers, default=[KAFKA], metavar="NAMES", help=peers)
+    parser.add_argument("--peers", type=_peers, metavar="NAMES", help=peers)
+    before = "the root of an older version, which is measured beside; without Kafka then, unless --peers names it"
+    parser.add_argument("--before", type=_version_folder, metavar="FOLDER", help=before)
     parser.add_argument("--rounds", type=int, help=f"rounds per case (default: {FULL.rounds}, quick: {QUICK.rounds})")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help=f"folder (default: {DEFAULT_OUTPUT})")
     parser.add_argument("--data", type=Path, help="where the servers keep their data (default: a temporary folder)")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.only and (options.peers or options.before):
+        parser.error("--only measures one server alone, expected neither --peers nor --before with it")
+    return options
+
+
+def _version_folder(text: str) -> Path:
+    folder = Path(text).resolve()
+    if not (folder / LAUNCHER).exists():
+        raise argparse.ArgumentTypeError(f"{text!r} has no {LAUNCHER}, expected the root of a version of Milena")
+    return folder
 
 
 def _peers(text: str) -> list[str]:
@@ -267,6 +281,14 @@ def _peers(text: str) -> list[str]:
         if name not in PEERS:
             raise argparse.ArgumentTypeError(f"{name!r} is not a peer, expected some of {', '.join(PEERS)}")
     return [name for name in PEERS if name in names]
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    if options.only:
+        return [options.only]
+    if options.before:
+        return [MILENA, *(options.peers or ()), MILENA_BEFORE]
+    return [MILENA, *(options.peers or (KAFKA,))]
 
 
 def _is_chosen(case: Case, names: Sequence[str]) -> bool:
@@ -279,14 +301,15 @@ def main() -> int:
     scale = QUICK if options.quick else FULL
     if options.rounds:
         scale = replace(scale, rounds=options.rounds)
-    names = [options.only] if options.only else [MILENA, *options.peers]
+    names = _names(options)
+    before = prepare_version(options.before) if options.before else None
     missing = missing_programs(names)
     names = [name for name in names if name not in missing]
     cases = [case for case in CASES if not options.case or _is_chosen(case, options.case)]
     machine.allow_open_files(IDLE_CONSUMERS)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the servers are stopped
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    run = measure(cases, names, scale, options.data)
+    run = measure(cases, names, scale, options.data, options.before)
     rows = run.rows(cases, names)
     left_out = [*(f"{TITLES[name]}: {reason}" for name, reason in missing.items()), *run.left_out]
     facts: dict[str, object] = {
@@ -295,7 +318,7 @@ def main() -> int:
         "kafka": KAFKA_VERSION,
         "scale": asdict(scale),
     }
-    facts |= {"hot_loops": form(), "left_out": left_out, "failures": run.failures}
+    facts |= {"before": before, "hot_loops": form(), "left_out": left_out, "failures": run.failures}
     _write(rows, facts, options.output)
     report.show(rows, Console())
     for what in left_out:

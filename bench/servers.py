@@ -8,18 +8,20 @@ without a launcher script, so that the start case compares the servers themselve
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from base.compiled import VARIABLE as COMPILED_VARIABLE
 from bench.kfake import KfakeProcess, kfake_program
-from bench.names import KAFKA, KAFKA_4, KFAKE, MILENA, MILENA_INTERPRETED
+from bench.names import KAFKA, KAFKA_4, KFAKE, MILENA, MILENA_BEFORE, MILENA_INTERPRETED
 from tests.support.apache_kafka import (
     ApacheKafkaProcess,
     file_connectors_jar,
@@ -45,6 +47,8 @@ _JVM_OPTIONS = (
 KAFKA_JVM_OPTIONS = ("-Xms1g", "-Xmx1g", *_JVM_OPTIONS)
 # Those of kafka-run-class.sh, with which it starts all programs.
 _PROGRAM_JVM_OPTIONS = (*_JVM_OPTIONS, "-XX:MaxInlineLevel=15")
+
+LAUNCHER = "bin/kafka-server-start"
 
 
 class Program(Enum):
@@ -135,16 +139,18 @@ def missing_programs(names: Iterable[str]) -> dict[str, str]:
 
 
 @contextmanager
-def contenders(names: Sequence[str], folder: Path) -> Iterator[list[Contender]]:
-    """Yield the named contenders, with all their data in `folder`."""
+def contenders(names: Sequence[str], folder: Path, before: Path | None = None) -> Iterator[list[Contender]]:
+    """Yield the named contenders, with all their data in `folder`; `MILENA_BEFORE` is the version in `before`."""
     with ExitStack() as running:
-        factories: Mapping[str, Callable[[], NewServer]] = {
+        factories: dict[str, Callable[[], NewServer]] = {
             MILENA: lambda: _numbered(folder / MILENA, BrokerProcess),
             MILENA_INTERPRETED: lambda: _numbered(folder / MILENA_INTERPRETED, _interpreted_milena),
             KAFKA: lambda: _kafka_servers(folder / KAFKA, running),
             KAFKA_4: lambda: _numbered(folder / KAFKA_4, _kafka_4),
             KFAKE: lambda: _numbered(folder / KFAKE, _kfake),
         }
+        if before is not None:
+            factories[MILENA_BEFORE] = partial(_numbered, folder / MILENA_BEFORE, _version_in(before))
         yield [Contender(name, factories[name]()) for name in names]
 
 
@@ -169,6 +175,27 @@ def _interpreted_milena(folder: Path, settings: Mapping[str, str]) -> Server:
     return BrokerProcess(
         folder, settings, command=lambda path: ["env", f"{COMPILED_VARIABLE}=no", *server_command(path)]
     )
+
+
+def prepare_version(folder: Path) -> str:
+    """Create the environment of the version of Milena in `folder`; return what it prints as its version.
+
+    Raises UnavailableError.
+    """
+    command = [str(folder / LAUNCHER), "--version"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise UnavailableError(f"{' '.join(command)} exits with {done.returncode}")
+    return done.stdout.strip()
+
+
+def _version_in(root: Path) -> Callable[[Path, Mapping[str, str]], Server]:
+    """Return what creates servers of another version. Its launcher is what no version has moved."""
+
+    def new(folder: Path, settings: Mapping[str, str]) -> Server:
+        return BrokerProcess(folder, settings, command=lambda path: [str(root / LAUNCHER), str(path)])
+
+    return new
 
 
 def _kafka_servers(folder: Path, running: ExitStack) -> NewServer:

@@ -7,9 +7,10 @@ import pytest
 
 from bench import kfake, run, servers
 from bench.cases import CASES
-from bench.names import KAFKA, KAFKA_4, KFAKE, MILENA, PEERS
+from bench.names import KAFKA, KAFKA_4, KFAKE, MILENA, MILENA_BEFORE, PEERS
 from bench.subject import Subject, running
 from tests.bench.test_cases import TINY, names
+from tests.support.commands import ROOT
 from tests.support.java import UnavailableError
 from tests.support.parts import skip_when_unavailable
 
@@ -18,6 +19,42 @@ def test_peers_are_chosen_by_name_in_one_order() -> None:
     assert run._peers("kfake,kafka-3.9") == [KAFKA, KFAKE]
     with pytest.raises(argparse.ArgumentTypeError, match="'kafka-5' is not a peer, expected some of"):
         run._peers("kafka-3.9,kafka-5")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], [MILENA, KAFKA]),
+        (["--only", KAFKA], [KAFKA]),
+        (["--peers", "kfake"], [MILENA, KFAKE]),
+        (["--before", str(ROOT)], [MILENA, MILENA_BEFORE]),
+        (["--before", str(ROOT), "--peers", "kafka-3.9"], [MILENA, KAFKA, MILENA_BEFORE]),
+    ],
+)
+def test_servers_are_those_of_the_options(
+    options: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.run", *options])
+    assert run._names(run._parse()) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--before", "/nowhere"],
+            "'/nowhere' has no bin/kafka-server-start, expected the root of a version of Milena",
+        ),
+        (["--only", KAFKA, "--before", str(ROOT)], "--only measures one server alone"),
+    ],
+)
+def test_wrong_options_are_refused(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.run", *options])
+    with pytest.raises(SystemExit, match="2"):
+        run._parse()
+    assert message in capsys.readouterr().err
 
 
 def test_missing_peer_is_left_out_unless_all_others_are_measured_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +93,29 @@ def test_peer_that_fails_the_uncounted_run_is_left_out_of_the_case(monkeypatch: 
     assert calls == [KAFKA, KFAKE, KAFKA]
     assert measured.left_out == ["1 record, 8 in flight: kfake, not counted: no such version"]
     assert not measured.failures
+
+
+def launcher_that(does: str, folder: Path) -> None:
+    launcher = folder / servers.LAUNCHER
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text(f"#!/bin/sh\n{does}\n")
+    launcher.chmod(0o755)
+
+
+def test_version_before_is_started_by_its_launcher(tmp_path: Path) -> None:
+    launcher_that(f'echo "$*" >> {tmp_path}/calls\nexec {ROOT}/{servers.LAUNCHER} "$@"', tmp_path / "before")
+    assert "Milena" in servers.prepare_version(tmp_path / "before")
+    before = servers.contenders([MILENA_BEFORE], tmp_path / "data", tmp_path / "before")
+    with before as (contender,), running(contender.new_server({})):
+        pass
+    settings = tmp_path / "data" / MILENA_BEFORE / "0" / "server.properties"
+    assert (tmp_path / "calls").read_text().splitlines() == ["--version", str(settings)]
+
+
+def test_version_before_that_does_not_run_is_named(tmp_path: Path) -> None:
+    launcher_that("exit 3", tmp_path)
+    with pytest.raises(UnavailableError, match=f"{servers.LAUNCHER} --version exits with 3"):
+        servers.prepare_version(tmp_path)
 
 
 @pytest.mark.soak

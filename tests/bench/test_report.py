@@ -45,6 +45,16 @@ def test_table_names_the_best_peer_and_the_ratio_of_each_to_kafka() -> None:
     ]
 
 
+def test_ratios_refer_to_the_version_before_in_a_run_without_kafka() -> None:
+    values = {"milena": [5.0], "milena-interpreted": [11.0], "milena-before": [10.0]}
+    latency = Row("a", "case", Measure("p50", "µs", Better.LOWER, times(0.5)), values, 0.1)
+    assert latency.is_met is None
+    assert report.plain_table([latency]).splitlines() == [
+        "case  measure  Milena  Milena, before  ratio   Milena, interpreted  best peer  target",
+        "case  p50, µs  5       10              0.50 x  11 1.10 x            -          ≤ 0.5 x",
+    ]
+
+
 def test_markdown_table_has_a_row_for_each_measure() -> None:
     lines = report.markdown_table(ROWS).splitlines()
     assert lines[:3] == [
