@@ -92,6 +92,12 @@ def test_rates_of_the_broker_and_of_a_listener_both_delay() -> None:
     assert quotas.record_creation("INTERNAL", 4) == 0, "the broker's rate does not delay brokers"
 
 
+def test_rate_is_taken_over_the_windows_before_the_present_one() -> None:
+    rate = CreationRate(window_count=11, window_ms=1000)
+    assert [rate.record(1, 0) for _ in range(12)] == [0] * 10 + [1000, 1000]
+    assert rate.record(1, 11_000) == 0, "the first window is over"
+
+
 @pytest.mark.parametrize("rate_max", [0, 1, 7, 1000])
 def test_many_connections_are_accepted_at_the_rate(rate_max: int) -> None:
     """Clients that wait as long as they are delayed reach the rate in the long run; with a rate of 0, one a window."""

@@ -68,6 +68,18 @@ def test_newly_opened_files_are_counted_within_one_or_ten_seconds() -> None:
     assert process.count == 3
 
 
+@pytest.mark.parametrize(("connections", "again_s"), [(461, 10), (462, 1)])
+def test_descriptors_are_counted_often_once_half_of_them_are_open(connections: int, again_s: float) -> None:
+    process = Process(50)
+    process.connections = connections
+    budget = DescriptorBudget(1024, process.open)
+    budget.has_room(connections, 0)
+    budget.has_room(connections, again_s - 0.01)
+    assert process.count == 1
+    budget.has_room(connections, again_s)
+    assert process.count == 2
+
+
 def test_last_count_is_used_if_descriptors_cannot_be_counted() -> None:
     process = Process(50)
     budget = DescriptorBudget(1024, process.open)
