@@ -107,8 +107,7 @@ async def handle(services: Needs, request: ScannedFetch, context: RequestContext
             return await _message(services, context, fetch.session_id, sent, has_errors=read.has_news)
         return await _rows(services, context, fetch.session_id, sent, is_committed=is_committed)
     finally:
-        if fetch.reserved_size:
-            fetch.release()
+        fetch.release()
 
 
 def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> FetchResponse:

@@ -8,8 +8,8 @@ of requests and responses, permissions or quotas: the handler binds the partitio
                              |                          |
                              wait for slow readers      park until bytes, news or max_wait_ms
 
-A fetch that waits holds no records. What needs a disk or a conversion is read off the event loop, and its memory counts
-as unsent from the moment when that begins.
+A fetch that waits holds no records. The memory for records that come from a disk or will be converted counts as unsent
+before they are read, because the read pauses and other fetches begin meanwhile.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 RECORDS, RESPONSE_MEMORY = "records", "response memory"  # what a fetch waits for
 NO_BROKER_EPOCH = -1
+CONVERTED_COPIES = 2
+"""Records that are converted are in memory as they are stored and as they are sent."""
 
 
 class ReadTerms(NamedTuple):
@@ -112,6 +114,7 @@ class Fetch:
     """One fetch: `read`, then `sent` if the client may have what was read."""
 
     __slots__ = (
+        "_is_converted",
         "_is_follower",
         "_limits",
         "_locate",
@@ -133,6 +136,7 @@ class Fetch:
         self._pause = service.sliced_work.pause
         self._limits = terms.limits
         self._is_follower = terms.limits.replica_id > CONSUMER
+        self._is_converted = needs_conversion(terms.version, terms.limits.replica_id)
         self.reserved_size = 0
         """Bytes of memory for unsent responses that `release` has to give back."""
         self._wanted: FetchContext
@@ -169,9 +173,10 @@ class Fetch:
         read = await self._read_warm(self._note_fetched if self._is_follower else None)
         if not read.is_cold and not self._is_enough(read):
             del read  # the records that a fetch does not wait for must not stay in memory
+            self.release()
             await self._enough()
             read = await self._service.sliced_work.anew(self._read_available())
-        if read.is_cold or needs_conversion(terms.version, terms.limits.replica_id):
+        if read.is_cold or self._is_converted:
             read = await self._read_off_loop(read)
         return read
 
@@ -184,8 +189,17 @@ class Fetch:
         return await self._read_warm()
 
     async def _read_warm(self, on_fetched: Callable[[Partition, FetchPartition], None] | None = None) -> FetchRead:
-        """Read what the page cache holds, without blocking. `on_fetched` as in `read_partitions`."""
-        return await self._read(self._limits_now(), self._pause, nowait=True, on_fetched=on_fetched)
+        """Read what the page cache holds, without blocking. `on_fetched` as in `read_partitions`.
+
+        Records that will be converted are in memory from now on, others stay in their files.
+        """
+        limits = self._limits_now()
+        if self._is_converted:
+            self._reserve(self._size_max(limits))  # fetches that begin while this one pauses are not to take the same
+        read = await self._read(limits, self._pause, nowait=True, on_fetched=on_fetched)
+        if self._is_converted:
+            self._reserve(read.size)
+        return read
 
     def _note_fetched(self, partition: Partition, wanted: FetchPartition) -> None:
         """Note how far the follower is. Raises KafkaError."""
@@ -209,6 +223,8 @@ class Fetch:
         allowance = self._service.unsent_responses.allowance
         if self._is_follower:
             allowance = max(allowance, ALLOWANCE_MIN)
+        if self._is_converted:
+            allowance //= CONVERTED_COPIES
         if allowance < limits.bytes_max and limits.is_first_batch_whole:
             limits = limits._replace(bytes_max=allowance)  # the first batch is whole, so every reader progresses
         return limits
@@ -237,31 +253,34 @@ class Fetch:
         return read
 
     async def _read_off_loop(self, read: FetchRead) -> FetchRead:
-        """Return the read with all records in memory and in the reader's format.
-
-        The memory of the response counts from now on: hundreds of such requests may arrive before the first response is
-        written.
-        """
-        service, unsent = self._service, self._service.unsent_responses
-        limits = self._limits_now()
-        size = read.size
+        """Return the read with all records in memory and in the reader's format."""
         if read.is_cold:
-            size = min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values()))
-        if needs_conversion(self._terms.version, self._terms.limits.replica_id):
-            size *= 2  # the records as they are stored, and as they are sent
-        size = max(size, 0)  # limits of a request may be negative
-        unsent.reserve(size)
-        self.reserved_size = size
-        if read.is_cold:
-            read = await service.in_thread(lambda: whole(self._read(limits, never, nowait=False)))
-        if needs_conversion(self._terms.version, self._terms.limits.replica_id):
+            self.release()
+            limits = self._limits_now()
+            self._reserve(self._size_max(limits))
+            read = await self._service.in_thread(lambda: whole(self._read(limits, never, nowait=False)))
+        if self._is_converted:
             await self._convert_all(read)
         return read
 
+    def _size_max(self, limits: FetchLimits) -> int:
+        """Return how many bytes a read has at most. Limits of a request may be negative."""
+        return max(0, min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values())))
+
+    def _reserve(self, size: int) -> None:
+        """Count the memory for `size` bytes of records until `release`, instead of what counts now.
+
+        Hundreds of such requests may arrive before the first response is written, and counts itself.
+        """
+        self.release()
+        self.reserved_size = size * CONVERTED_COPIES if self._is_converted else size
+        self._service.unsent_responses.reserve(self.reserved_size)
+
     def release(self) -> None:
         """Give back the memory that the response was to take: it is complete, and counts itself when it is sent."""
-        self._service.unsent_responses.release(self.reserved_size)
-        self.reserved_size = 0
+        if self.reserved_size:
+            self._service.unsent_responses.release(self.reserved_size)
+            self.reserved_size = 0
 
     async def _convert_all(self, read: FetchRead) -> None:
         service = self._service

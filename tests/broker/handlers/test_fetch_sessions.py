@@ -1079,3 +1079,27 @@ async def test_negative_limits_of_a_cold_read_reserve_nothing(
     await client.fetch({0: 0}, partition_max_bytes=-(1 << 30))
     assert sizes == [0]
     assert unsent.size == 0
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_fetches_that_convert_records_and_arrive_together_share_the_memory(
+    interrupted: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Each of them pauses while it reads. Before version 3 a response is not shortened to its share."""
+    size, batch_size, count = 1 << 20, 16 << 10, 30
+    await interrupted.create_topic(name, 2)
+    for _ in range(size // 2 // batch_size):
+        for index in (0, 1):
+            await produce(interrupted, name, index, value=bytes(batch_size))
+    unsent, sizes = interrupted.services.unsent_responses, [0]
+    change = unsent._change
+    monkeypatch.setattr(unsent, "_change", lambda by: (change(by), sizes.append(unsent.size)))
+    monkeypatch.setattr(unsent, "_size_max", size)
+    unsent._change(0)
+    client = Client(interrupted, name, version=version)
+    request = client.request({0: 0, 1: 0}, max_bytes=size, partition_max_bytes=size // 2)
+    responses = await asyncio.gather(*(interrupted.ask(request, version) for _ in range(count)))
+    assert all(any(part.records for part in it.responses[0].partitions) for it in responses)
+    one = 2 * size if version == 2 else 4 * batch_size
+    assert size // 4 < max(sizes) <= size + one, f"{max(sizes)} bytes for {count} fetches"
+    assert unsent.size == 0
