@@ -73,14 +73,18 @@ async def handle(services: Needs, request: ShareFetchRequest, context: RequestCo
         if batches:
             response.add_acknowledged((topic_id, number), outcome)
         await pause()
-    if request.share_session_epoch == FINAL_EPOCH:
-        close_session(parts, session)
-    else:
-        found = await _fetched(services, request, context, session, response)
-        for one in found:
-            response.add_records(one)
-            session.postpone(one.place)
-    return await response.message(parts.partitions.terms(session.group_id).limits.lock_duration_ms, pause)
+    found: Sequence[Acquisition] = ()
+    try:
+        if request.share_session_epoch == FINAL_EPOCH:
+            close_session(parts, session)
+        else:
+            found = await _fetched(services, request, context, session, response)
+            for one in found:
+                response.add_records(one)
+                session.postpone(one.place)
+        return await response.message(parts.partitions.terms(session.group_id).limits.lock_duration_ms, pause)
+    finally:
+        parts.fetches.release(found)
 
 
 async def _session(

@@ -8,7 +8,8 @@ and responses, permissions or quotas.
          |               +-- the next partition ------+
          +---------- wait, if there is nothing -------+
 
-A session may end while its fetch waits or reads: then nothing is acquired for it any more.
+A session may end while its fetch waits or reads: then nothing is acquired for it any more. What was read counts as
+memory of unsent responses until the caller gives it back, so that many fetches at once share that memory.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class ShareFetchService:
         """Return what the member gets, with partitions that cannot be read; nothing if `max_wait_ms` is over.
 
         It gets what there is: no number of bytes is waited for, and no partition that is still being loaded if others
-        have records. All partitions are of one group.
+        have records. All partitions are of one group. What it gets is to be given back by `release`.
         """
         if not loads:
             return []
@@ -104,6 +105,10 @@ class ShareFetchService:
                 return found
             await self._wait(partitions, loading, terms.session.group_id, deadline_ms, waits)
         return []
+
+    def release(self, found: Iterable[AcquiredRecords]) -> None:
+        """Give back the memory of what a member gets: its response is complete, and counts itself when it is sent."""
+        self._unsent.release(sum(len(one.records) for one in found))
 
     async def _memory(self, waits: Waiting) -> None:
         """Wait until other clients have read enough of their responses."""
@@ -135,9 +140,20 @@ class ShareFetchService:
         waits.end_wait(self._clock.monotonic_s())
 
     async def _acquired(self, partitions: Sequence[SharedPartition], terms: ShareFetchTerms) -> list[AcquiredRecords]:
-        """Read one partition after the other until there is enough, and acquire what was read."""
-        count_left, bytes_left = max(terms.count_max, 1), min(terms.bytes_max, self._unsent.allowance)
+        """Return what was read and acquired, with partitions that cannot be read."""
         found: list[AcquiredRecords] = []
+        try:
+            await self._acquire_into(found, partitions, terms)
+        except BaseException:
+            self.release(found)
+            raise
+        return found
+
+    async def _acquire_into(
+        self, found: list[AcquiredRecords], partitions: Sequence[SharedPartition], terms: ShareFetchTerms
+    ) -> None:
+        """Read one partition after the other until there is enough, and acquire what was read."""
+        count_left, bytes_left = max(terms.count_max, 1), terms.bytes_max
         for shared in partitions:
             await self._pause()
             if not shared.is_led:
@@ -153,11 +169,11 @@ class ShareFetchService:
                 self._shared.store_start(shared)
             else:
                 found.append(one)
+                self._unsent.reserve(len(one.records))
                 bytes_left -= len(one.records)
                 count_left -= sum(each.last_offset - each.first_offset + 1 for each in one.acquired)
-                if count_left <= 0 or bytes_left <= 0:
+                if count_left <= 0 or bytes_left <= 0 or self._unsent.is_full:
                     break
-        return found
 
     async def _read(self, shared: SharedPartition, bytes_max: int) -> PartitionRead | None:
         """Read a partition from the first record that may be acquired, at least one whole batch; None if there is none.
@@ -171,14 +187,17 @@ class ShareFetchService:
             return None
         partition = shared.partition
         place = shared.key.topic_id, shared.key.partition
-        wanted = FetchPartition(
-            place, partition.topic, shared.key.topic_id, partition.partition, offset, min(bytes_max, READ_SIZE_MAX)
-        )
+        size_max = max(0, min(bytes_max, self._unsent.allowance, READ_SIZE_MAX))
+        wanted = FetchPartition(place, partition.topic, shared.key.topic_id, partition.partition, offset, size_max)
         located: list[Located] = [(wanted, partition, ErrorCode.NONE)]
         limits = FetchLimits(READ_SIZE_MAX, group.read_committed, is_first_batch_whole=True)
-        read = await read_partitions(located, limits, self._pause, nowait=True)
-        if read.is_cold:
-            read = await self._in_thread(lambda: whole(read_partitions(located, limits, never, nowait=False)))
+        self._unsent.reserve(size_max)
+        try:
+            read = await read_partitions(located, limits, self._pause, nowait=True)
+            if read.is_cold:
+                read = await self._in_thread(lambda: whole(read_partitions(located, limits, never, nowait=False)))
+        finally:
+            self._unsent.release(size_max)
         (one,) = read.partitions
         return None if one.error_code else one
 
@@ -272,10 +291,14 @@ def _batches(read: PartitionRead) -> Iterator[_Part]:
 
 
 def _cut(read: PartitionRead, parts: Sequence[_Part], acquired: Sequence[Acquired]) -> memoryview:
-    """Return the batches from the first to the last with records that were acquired."""
+    """Return the batches from the first to the last with records that were acquired.
+
+    They are copied unless they are most of what was read: else a few records would keep all of it in memory.
+    """
     first, last = acquired[0].first_offset, acquired[-1].last_offset
     needed = [part for part in parts if part.batch.last_offset >= first and part.batch.first_offset <= last]
-    return memoryview(read.records)[needed[0].position : needed[-1].end]
+    batches = memoryview(read.records)[needed[0].position : needed[-1].end]
+    return batches if 2 * len(batches) >= len(read.records) else memoryview(bytes(batches))
 
 
 def _joined(acquired: Iterable[Acquired], batch_size: int) -> list[Acquired]:

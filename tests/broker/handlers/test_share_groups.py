@@ -20,6 +20,7 @@ from broker.share.machine.deliveries import RecordState, StateBatch
 from broker.share.machine.records import ShareKey
 from broker.share.machine.state_calls import Delete, Read, Write
 from broker.share.machine.stored_states import ShareState
+from broker.share.share_fetch import AcquiredRecords
 from config.broker_properties import AUTHORIZERS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_share_group_offsets import (
@@ -59,6 +60,7 @@ from protocol.records.builder import RecordData, build_batch
 from tests.broker.handlers.test_commits_in_a_row import begin_to_coordinate, until_it_coordinates
 from tests.broker.handlers.test_read_committed import TransactionalProducer
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.manual_clock import SteppingClock
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 SETTINGS = {
@@ -167,9 +169,10 @@ class Shared:
         joined = await self.heartbeat("first")
         assert [each.partitions for each in joined.assignment.topic_partitions] == [[0]], joined
 
-    async def produce(self, count: int, batch_size: int = 5) -> None:
+    async def produce(self, count: int, batch_size: int = 5, padding: bytes = b"") -> None:
         for first in range(0, count, batch_size):
-            records = [RecordData(timestamp=1, key=None, value=b"%d" % (first + each)) for each in range(batch_size)]
+            values = [b"%d" % (first + each) + padding for each in range(batch_size)]
+            records = [RecordData(timestamp=1, key=None, value=value) for value in values]
             data = TopicProduceData(
                 name=self.topic, partition_data=[PartitionProduceData(index=0, records=build_batch(records))]
             )
@@ -757,6 +760,28 @@ async def test_a_huge_batch_is_delivered_in_parts(shared: Shared) -> None:
     assert acquired(await ann.fetch()) == [(0, 1_999, 1)]
     assert await ann.acknowledge((0, 1_999, ACCEPT)) is ErrorCode.NONE
     assert acquired(await ann.fetch()) == [(2_000, 3_999, 1)]
+
+
+async def test_fetches_that_arrive_together_share_the_memory(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them pauses while it reads."""
+    await shared.begin()
+    await shared.produce(60, batch_size=1, padding=bytes(10_000))
+    services, sizes, found = shared.broker.services, [0], list[AcquiredRecords]()
+    unsent, fetches = services.unsent_responses, services.share().fetches
+    change, release = unsent._change, fetches.release
+    monkeypatch.setattr(services.sliced_work, "_steps_min", 1)
+    monkeypatch.setattr(services.sliced_work, "_monotonic_ms", SteppingClock(10).monotonic_ms)
+    monkeypatch.setattr(unsent, "_change", lambda by: (change(by), sizes.append(unsent.size)))
+    monkeypatch.setattr(unsent, "_size_max", 400_000)
+    monkeypatch.setattr(fetches, "release", lambda given: (found.extend(given), release(given)))
+    unsent._change(0)
+    members = [shared.member(name) for name in ("ann", "bob", "eve")]
+    responses = await asyncio.gather(*(member.fetch(max_records=3) for member in members))
+    assert sorted(it for response in responses for it in acquired(response)) == [(0, 2, 1), (3, 5, 1), (6, 8, 1)]
+    assert 300_000 < max(sizes) <= 400_000
+    assert unsent.size == 0
+    assert len(found) == 3
+    assert all(len(one.records.obj) < 2 * len(one.records) for one in found), "what was not acquired is not kept"
 
 
 async def test_acknowledgements_that_change_nothing_are_not_stored(
