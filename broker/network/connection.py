@@ -121,6 +121,9 @@ class Registry(Protocol):
     monotonic_s: Callable[[], float]
     """Measures how long responses take to send."""
     turn_writes: TurnWrites
+    """The responses to requests that were done at once."""
+    awaited_writes: TurnWrites
+    """The responses that were awaited: a consumer is not to wait for the response of the producer that woke it."""
     closing_lines: LineLimit
     """Bounds the lines about connections that are closed because of what they sent."""
     send_buffer_size: int
@@ -135,6 +138,9 @@ class Registry(Protocol):
     def writable_sockets(self) -> WritableSockets:
         """Calls back when a full socket is writable again."""
         ...
+
+    def flush_writes(self) -> None:
+        """Write the responses that wait for the end of the turn."""
 
     def secured(self, connection: Connection, transport: asyncio.BaseTransport) -> None:
         """Determine the client of a connection whose TLS handshake is complete."""
@@ -259,16 +265,16 @@ class Connection(asyncio.BufferedProtocol):
             return
         # Fast path: exactly one whole request has arrived, so there is no order of responses to keep.
         if nbytes >= LONG_FRAME_SIZE:
-            self._registry.turn_writes.flush()
+            self._registry.flush_writes()
         try:
             response = self._dispatcher.dispatch(frame, channel)
         except Exception as error:
             self._close_for(error)
             return
         if type(response) is list or response is None:
-            self._respond(response)
+            self._respond(response, self._registry.turn_writes)
         elif isinstance(response, _SINGLE_BUFFER):
-            self._respond([response])
+            self._respond([response], self._registry.turn_writes)
         elif type(response) is Outcome:
             self._respond_and_mute(response)
         else:
@@ -326,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Serve the requests that have arrived, for at most one turn."""
-        self._registry.turn_writes.flush()
+        self._registry.flush_writes()
         reader = self._reader
         unwritten: Buffers = []
         try:
@@ -425,7 +431,7 @@ class Connection(asyncio.BufferedProtocol):
             if type(response) is Outcome:
                 self._respond_and_mute(response)
             else:
-                self._respond(cast("Buffers | None", response))
+                self._respond(cast("Buffers | None", response), self._registry.awaited_writes)
         except Exception:
             # A bug of ours. If it were raised here, it would end the code that completed the promise. A part of the
             # response may be sent already.
@@ -453,10 +459,11 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    def _respond(self, buffers: Buffers | None, sending_since_s: float | None = None) -> None:
+    def _respond(self, buffers: Buffers | None, writes: TurnWrites, sending_since_s: float | None = None) -> None:
         """Send the responses of all requests in `channel.completed`, which includes requests that expect no response.
 
-        `sending_since_s` is the present time if some of the responses were gathered before, else None.
+        `writes` are those that the response may wait with. `sending_since_s` is the present time if some of the
+        responses were gathered before, else None.
         """
         transport = self._transport
         registry = self._registry
@@ -465,16 +472,16 @@ class Connection(asyncio.BufferedProtocol):
                 self.write_waiting()
             response = buffers[0] if len(buffers) == 1 else self._joined_or_written(transport, buffers)
             if response:
-                if registry.turn_writes.is_worthwhile and self._descriptor >= 0 and len(response) <= JOIN_SIZE_MAX:
+                if writes.is_worthwhile and self._descriptor >= 0 and len(response) <= JOIN_SIZE_MAX:
                     self._waiting = response
-                    registry.turn_writes.add(self)
+                    writes.add(self)
                     return
                 self._write(transport, response)
         channel = self.channel
         if channel.completed:
             now_s = registry.monotonic_s()
             channel.sent(now_s, sending_since_s)
-            registry.turn_writes.note(self, now_s)
+            writes.note(self, now_s)
 
     def write_waiting(self) -> None:
         """Write the response that waits, if one does: see `TurnWrites`."""
@@ -496,12 +503,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _respond_gathered(self, buffers: Buffers) -> None:
         if buffers or self.channel.completed:
-            self._respond(buffers.copy(), self._registry.monotonic_s())
+            self._respond(buffers.copy(), self._registry.turn_writes, self._registry.monotonic_s())
             buffers.clear()
 
     def _respond_and_mute(self, outcome: Outcome) -> None:
         """Write a response, then serve no request until its mute time has passed, or close."""
-        self._respond(outcome.buffers)
+        self._respond(outcome.buffers, self._registry.turn_writes)
         if outcome.is_last:
             self.close()
         elif self._transport is not None:

@@ -101,6 +101,7 @@ class Listener:
         self._writable_sockets: WritableSockets | None = None
         self._muted: MutedConnections | None = None
         self.turn_writes = TurnWrites(clock.monotonic_s)
+        self.awaited_writes = TurnWrites(clock.monotonic_s)
         self._network = network
         self._settings = settings
         self._quotas = quotas
@@ -212,11 +213,16 @@ class Listener:
     def close_connections(self) -> None:
         """Abort the open connections, and those that are just being accepted."""
         self._is_closed = True
-        self.turn_writes.flush()
+        self.flush_writes()
         for connection in list(self._connections):
             connection.abort()
         if self._writable_sockets is not None:
             self._writable_sockets.close()
+
+    def flush_writes(self) -> None:
+        """Write the responses that wait for the end of the turn."""
+        self.turn_writes.flush()
+        self.awaited_writes.flush()
 
     def hold(self) -> None:
         """Read no requests until `release`, also from new connections. Requests already read get their responses."""

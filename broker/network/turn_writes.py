@@ -6,7 +6,8 @@ their clients awake, and the responses share two readings of the clock. With 16 
 each, this saves 5 to 16 % of the CPU time of a request, by the kind of request.
 
 A client that is served alone would only wait. So responses wait only after those of two connections have followed each
-other at once, until `ALONE_MAX` turns have had one response each.
+other at once, until `ALONE_MAX` turns have had one response each. Responses that were awaited have a `TurnWrites` of
+their own: a consumer that waits for records, and the producer that wakes it, are not two clients served together.
 
 Owns which connections have responses that wait, and when they are sent. Must not know what is sent, or how.
 
@@ -31,7 +32,7 @@ AGE_MAX_S: Final = 0.001
 
 
 class TurnWrites:
-    """The connections of one listener that have a response to send in this turn."""
+    """The connections of one listener that have a response of one kind to send in this turn."""
 
     __slots__ = ("_alone_count", "_connections", "_first_s", "_last", "_last_s", "_monotonic_s", "is_worthwhile")
 

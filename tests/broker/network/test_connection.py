@@ -231,8 +231,8 @@ async def test_responses_of_one_turn_are_sent_in_order(later: Buffers) -> None:
             await until(lambda: listener.connection_count == 1)
             (connection,) = listener._connections
             await until(lambda: connection.is_connected)
-            connection._respond([b"first"])
-            connection._respond(later)
+            connection._respond([b"first"], listener.turn_writes)
+            connection._respond(later, listener.turn_writes)
             expected = b"first" + b"".join(later)
             with client.makefile("rb") as received:
                 assert await asyncio.to_thread(received.read, len(expected)) == expected

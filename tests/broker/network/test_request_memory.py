@@ -22,6 +22,10 @@ class Served:
 
     closing_lines = LineLimit(10)
     turn_writes = TurnWrites(lambda: 0.0)
+    awaited_writes = TurnWrites(lambda: 0.0)
+
+    def flush_writes(self) -> None:
+        pass
 
     def closed(self, connection: object, traffic: object = None) -> None:
         pass

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from types import SimpleNamespace
 from typing import Any
 
+from broker.network.channel import Channel
+from broker.network.connection import Response
 from broker.network.turn_writes import AGE_MAX_S, ALONE_MAX, TOGETHER_S, TurnWrites
+from tests.broker.network.test_connection import Script, framed, listening, until
 
 
 class Clock:
@@ -77,3 +81,35 @@ async def test_responses_do_not_wait_after_many_turns_with_one_response() -> Non
         writes.add(new_connection())
         writes.flush()
     assert not writes.is_worthwhile
+
+
+class Producers(Script):
+    """A request that begins with w completes the awaited one before it gets its own response."""
+
+    def __init__(self, consumer: socket.socket) -> None:
+        super().__init__()
+        self.received: list[bytes] = []
+        """What the consumer had received when its request was completed."""
+        self._consumer = consumer
+
+    def dispatch(self, frame: memoryview, channel: Channel) -> Response:
+        if frame[:1] == b"w":
+            self.promised[-1].set_result([framed(b"record")])
+            self.received.append(self._consumer.recv(100))
+        return super().dispatch(frame, channel)
+
+
+async def test_a_consumer_gets_its_records_before_the_producer_that_wakes_it_gets_a_response() -> None:
+    with socket.socket() as consumer, socket.socket() as producer:
+        script = Producers(consumer)
+        async with listening(script) as (_, port):
+            for client in (consumer, producer):
+                client.settimeout(10)
+                client.connect(("127.0.0.1", port))
+            consumer.setblocking(False)
+            for number in range(1, 4):
+                consumer.sendall(framed(b"p"))
+                await until(lambda: len(script.promised) == number)  # noqa: B023 - it is called in this turn
+                producer.sendall(framed(b"w"))
+                assert await asyncio.to_thread(producer.recv, 100) == framed(b"w")
+            assert script.received == [framed(b"record")] * 3
