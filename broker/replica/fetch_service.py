@@ -119,11 +119,11 @@ class Fetch:
         "_limits",
         "_locate",
         "_located",
-        "_pause",
         "_service",
         "_terms",
         "_waits",
         "_wanted",
+        "pause",
         "reserved_size",
     )
 
@@ -133,14 +133,15 @@ class Fetch:
         self._terms = terms
         self._locate = locate
         self._waits = waits
-        self._pause = service.sliced_work.pause
+        self.pause = service.sliced_work.pause
+        """Awaited after each partition that was located; `never` while there is one at most."""
         self._limits = terms.limits
         self._is_follower = terms.limits.replica_id > CONSUMER
         self._is_converted = needs_conversion(terms.version, terms.limits.replica_id)
         self.reserved_size = 0
         """Bytes of memory for unsent responses that `release` has to give back."""
         self._wanted: FetchContext
-        self._located: list[Located]
+        self._located: list[Located] = []
 
     @property
     def session_id(self) -> int:
@@ -156,17 +157,18 @@ class Fetch:
         Raises KafkaError: the session id or epoch of the request is invalid.
         """
         terms, limits = self._terms, self._limits
-        wanted = self._wanted = await self._service.sessions.context(
+        self._wanted = await self._service.sessions.context(
             terms.session_id,
             terms.session_epoch,
             named,
             forgotten,
-            self._pause,
+            self.pause,
             uses_topic_ids=terms.uses_topic_ids,
             reader=(limits.replica_id, limits.read_committed),
             now_ms=self._service.clock.monotonic_ms(),
         )
-        self._located = await each(list(wanted.partitions.values()), self._locate, self._pause)
+        if self._wanted.partitions:
+            await self._locate_all()
         if self._has_to_wait_for_memory:
             await self._memory_freed()
         # Only at its arrival does a fetch prove how far its follower is: later that may be another incarnation.
@@ -175,7 +177,10 @@ class Fetch:
             del read  # the records that a fetch does not wait for must not stay in memory
             self.release()
             await self._enough()
-            read = await self._service.sliced_work.anew(self._read_available())
+            if self._wanted.session is None and self.pause is never:
+                read = await self._read_available()
+            else:
+                read = await self._service.sliced_work.anew(self._read_available())
         if read.is_cold or self._is_converted:
             read = await self._read_off_loop(read)
         return read
@@ -185,8 +190,18 @@ class Fetch:
         if self._has_to_wait_for_memory:
             await self._memory_freed()
         if self._wanted.session is not None:
-            self._located = await each(list(self._wanted.partitions.values()), self._locate, self._pause)
+            await self._locate_all()
         return await self._read_warm()
+
+    async def _locate_all(self) -> None:
+        """Locate the partitions to read: those of a session with news are others after a wait."""
+        wanted = self._wanted.partitions.values()
+        if len(wanted) > 1:
+            self.pause = self._service.sliced_work.pause
+            self._located = await each(list(wanted), self._locate, self.pause)
+        else:
+            self.pause = never
+            self._located = list(map(self._locate, wanted))
 
     async def _read_warm(self, on_fetched: Callable[[Partition, FetchPartition], None] | None = None) -> FetchRead:
         """Read what the page cache holds, without blocking. `on_fetched` as in `read_partitions`.
@@ -196,7 +211,7 @@ class Fetch:
         limits = self._limits_now()
         if self._is_converted:
             self._reserve(self._size_max(limits))  # fetches that begin while this one pauses are not to take the same
-        read = await self._read(limits, self._pause, nowait=True, on_fetched=on_fetched)
+        read = await self._read(limits, self.pause, nowait=True, on_fetched=on_fetched)
         if self._is_converted:
             self._reserve(read.size)
         return read
@@ -349,7 +364,7 @@ class Fetch:
                 if operation.is_completed:
                     break
                 on_news(wanted)
-                await self._pause()
+                await self.pause()
             await enough
         except asyncio.CancelledError:
             session.ignore_news(on_news)
@@ -426,13 +441,14 @@ class Fetch:
         if reads:
             await self._count(reads)
         if session is None:
-            session = self._wanted.session = await self._opened(sent)
+            if self._wanted.wants_session:
+                session = self._wanted.session = await self._opened(sent)
         elif reads:
             sent = []
             for each_read in reads:
                 if each_read.wanted.session is session and _is_worth_sending(each_read):
                     sent.append(each_read)
-                await self._pause()
+                await self.pause()
         if session is not None and reads:
             await self._note_sent(session, reads)
         return sent
@@ -449,10 +465,10 @@ class Fetch:
             metrics.fetched(one.error_code, len(one.records), is_follower=is_follower)
             if is_follower and one.partition is not None:
                 throttle.sent(one.partition, self._limits.replica_id, len(one.records))
-            await self._pause()
+            await self.pause()
 
     async def _opened(self, reads: Iterable[PartitionRead]) -> FetchSession | None:
-        """Return the session that the request opens; None if it opens none."""
+        """Return the session that the request wants to open; None if there is no room for it."""
         session = self._service.sessions.open(
             self._wanted,
             is_follower=self._is_follower,
@@ -464,7 +480,7 @@ class Fetch:
             for read in reads:
                 read.wanted.session = session
                 _is_worth_sending(read)
-                await self._pause()
+                await self.pause()
         return session
 
     async def _note_sent(self, session: FetchSession, reads: Iterable[PartitionRead]) -> None:
@@ -474,7 +490,7 @@ class Fetch:
                 session.served(read.wanted)
             elif read.wanted.session is session and self._is_settled(read):
                 self._service.sessions.settle(session, read.wanted)
-            await self._pause()
+            await self.pause()
 
     def _is_settled(self, read: PartitionRead) -> bool:
         """Return whether the client is up to date with the present state, which may be newer than `read`.

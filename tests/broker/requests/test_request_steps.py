@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from itertools import count, cycle, repeat
 from pathlib import Path
 from types import FrameType
@@ -85,11 +85,15 @@ class Client:
         self.connection.connection_made(self.socket)  # type: ignore[arg-type]
 
     def send(self, frame: bytearray) -> None:
+        self.ask(frame)
+        assert not self.turn_writes.is_worthwhile, "of one connection"
+        assert not self.channel.holds
+
+    def ask(self, frame: bytearray) -> None:
+        """Send a request that may have to wait."""
         size = len(frame)
         self.connection.get_buffer(-1)[:size] = frame
         self.connection.buffer_updated(size)
-        assert not self.turn_writes.is_worthwhile, "of one connection"
-        assert not self.channel.holds
         assert not self.socket.is_closed
 
 
@@ -121,6 +125,13 @@ def fill(sample: Reservoir[RequestParts]) -> None:
     """Fill a sample of request times, as on a broker that serves many requests: then few more enter it."""
     for _ in range(SAMPLE_SIZE):
         sample.add(RequestParts(*repeat(0, len(RequestParts._fields))), NOW_MS / 1000 + 1_000)
+
+
+def fill_samples(broker: InProcessBroker, apis: str | tuple[str, ...]) -> None:
+    """Fill those of APIs whose name begins so: those of fetches have the kind of client as well."""
+    for name, metrics in broker.dispatcher.metrics.items():
+        if name.startswith(apis):
+            fill(metrics.sample)
 
 
 class Steps:
@@ -273,10 +284,7 @@ async def connected(folder: Path) -> AsyncIterator[Client]:
 
 async def steps_of(client: Client, cost: Cost) -> Counter[str]:
     """Return the steps of all counted requests by function."""
-    api_name, _, _ = cost.name.partition(" ")
-    for name, metrics in client.broker.dispatcher.metrics.items():
-        if name.startswith(api_name):  # those of fetches have the kind of client as well
-            fill(metrics.sample)
+    fill_samples(client.broker, cost.name.partition(" ")[0])
     made = cost.frames(client)
     frames = await made if inspect.iscoroutine(made) else made
     for _ in range(REQUESTS_WARM):
@@ -299,6 +307,34 @@ async def test_a_request_takes_no_more_steps_than_its_limit(tmp_path: Path, cost
         by_function = await steps_of(client, cost)
     steps = round(by_function.total() / REQUESTS_COUNTED)
     assert 0 < steps <= cost.steps_max, by_function.most_common(10)
+
+
+WOKEN_STEPS_MAX = 7_800
+"""Of a Produce and of the Fetch that waits for its record."""
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != COUNTED_BY, reason="the limits hold for the bytecode of CPython 3.11; run the suite with it"
+)
+@pytest.mark.skipif(form() != "compiled", reason="the limits hold for compiled loops, which need gcc and python3-dev")
+async def test_a_record_for_a_waiting_consumer_takes_no_more_steps_than_its_limit(tmp_path: Path) -> None:
+    steps = Steps()
+    async with connected(tmp_path / "data") as producer:
+        consumer = Client(producer.broker)
+        fill_samples(producer.broker, ("Produce", "Fetch"))
+        produced = producing(9)(producer)
+        for offset in range(REQUESTS_WARM + REQUESTS_COUNTED):
+            partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+            topic = FetchTopic(topic=TOPIC, partitions=[partition])
+            fetch = FetchRequest(max_wait_ms=500, min_bytes=1, session_epoch=-1, topics=[topic])
+            frames = request_frame(fetch, 12), next(produced)
+            with steps.counted() if offset >= REQUESTS_WARM else nullcontext():
+                consumer.ask(frames[0])
+                assert consumer.channel.holds
+                producer.send(frames[1])
+            assert not consumer.channel.holds
+        consumer.socket.close()
+    assert 0 < steps.by_function.total() / REQUESTS_COUNTED <= WOKEN_STEPS_MAX, steps.by_function.most_common(10)
 
 
 async def _print_all(names: Sequence[str], function_count: int) -> None:
