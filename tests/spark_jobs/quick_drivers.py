@@ -26,6 +26,7 @@ SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _FOR_ALL_JOBS = "-XX:ReservedCodeCacheSize=256m -Xmn300m"
 _UNSYNCED_DERBY = "-Dderby.system.durability=test"
 _WORKER_PYTHON = Path(__file__).with_name("worker_python")
+_OF_THE_RUN = ("SPARK_LOCAL_DIRS", "SPARK_SUBMIT_OPTS")
 _FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
 # The jars that most classes come from: the JVM searches its three hundred jars in order.
 _FIRST_JARS = (
@@ -67,8 +68,15 @@ def quick_flags() -> list[str]:
 
 
 def job_environment() -> dict[str, str]:
-    """Return the environment of a job in a process of its own: pyspark's variables would connect it to this JVM."""
-    own = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_"))}
+    """Return the environment of a job in a process of its own: pyspark's variables would connect it to this JVM.
+
+    Those that name the folder of the test run stay: what a job that is killed leaves there goes with the run.
+    """
+    own = {
+        key: value
+        for key, value in os.environ.items()
+        if key in _OF_THE_RUN or not key.startswith(("PYSPARK_", "SPARK_"))
+    }
     return own | worker_environment()
 
 

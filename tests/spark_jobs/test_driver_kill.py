@@ -16,7 +16,7 @@ from spark_jobs.skeleton.delivery import without_duplicates
 from tests.spark_jobs.conftest import JobRunner, KafkaReader, Topics, last_values, lines
 from tests.spark_jobs.drivers import kill_driver
 from tests.spark_jobs.plain_results import plain_counts
-from tests.spark_jobs.quick_drivers import quick_flags
+from tests.spark_jobs.quick_drivers import job_environment, quick_flags
 
 pytestmark = pytest.mark.spark
 
@@ -24,6 +24,16 @@ COUNT = 400
 BATCHES = 5
 WAIT_MAX_S = 0.5  # in this time no job writes the other batches
 JOBS = {job.name: job for job in (wordcount.JOB, split_errors.JOB, mirror.JOB, lake_load.JOB, file_sink.JOB)}
+
+
+def test_a_driver_keeps_its_files_in_the_folder_of_the_test_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that is killed leaves them there."""
+    of_the_run = {"SPARK_LOCAL_DIRS": "/run", "SPARK_SUBMIT_OPTS": "-Djava.io.tmpdir=/run"}
+    for name, value in {**of_the_run, "PYSPARK_GATEWAY_PORT": "1", "SPARK_ENV_LOADED": "1"}.items():
+        monkeypatch.setenv(name, value)
+    environment = job_environment()
+    assert of_the_run.items() <= environment.items()
+    assert not {"PYSPARK_GATEWAY_PORT", "SPARK_ENV_LOADED"} & environment.keys()
 
 
 def test_jobs_of_every_argument_continue_after_a_kill_of_their_driver(
