@@ -364,7 +364,7 @@ class Fetch:
                 if operation.is_completed:
                     break
                 on_news(wanted)
-                await self.pause()
+                await self._service.sliced_work.pause()  # there may be many by now
             await enough
         except asyncio.CancelledError:
             session.ignore_news(on_news)
