@@ -48,7 +48,7 @@ class TurnWrites:
         """Whether responses had better wait: those of several connections come together."""
 
     def note(self, connection: Connection, now_s: float) -> None:
-        """Note that a request was done at once, at `now_s` (monotonic seconds): its response, if any, is written."""
+        """Note that a request was done at `now_s` (monotonic seconds), and its response, if any, written at once."""
         if self._last is not connection:
             self._last = connection
             if now_s - self._last_s < TOGETHER_S:

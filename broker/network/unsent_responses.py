@@ -107,13 +107,19 @@ class UnsentResponses:
             self._watch()
             await waiting
 
+    def allowance_with(self, reserved: int) -> int:
+        """Return how many bytes a response may have now if `reserved` of them are counted already."""
+        return self._allowed(self.size - reserved)
+
     def _change(self, by: int) -> None:
         self.size += by
-        left = self._size_max - self.size
-        if self.size == 0:
-            self.allowance = self._size_max
-        else:
-            self.allowance = max(left // SHARES, ALLOWANCE_MIN) if left > 0 else 0
+        self.allowance = self._allowed(self.size)
+
+    def _allowed(self, others: int) -> int:
+        if others == 0:
+            return self._size_max
+        left = self._size_max - others
+        return max(left // SHARES, ALLOWANCE_MIN) if left > 0 else 0
 
     def _wake(self) -> None:
         """Wake one waiting fetch; the next one later, when that response is built, and listed if its reader is slow.

@@ -8,8 +8,8 @@ of requests and responses, permissions or quotas: the handler binds the partitio
                              |                          |
                              wait for slow readers      park until bytes, news or max_wait_ms
 
-A fetch that waits holds no records. The memory for records that come from a disk or will be converted counts as unsent
-before they are read, because the read pauses and other fetches begin meanwhile.
+A fetch that waits for records holds none. Records in memory count as unsent before the fetch pauses or waits for a
+thread, because other fetches begin meanwhile; those that come from a disk count before they are read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from broker.replica.reader import (
     read_partitions,
     require_reader,
 )
-from broker.replica.throttles import FollowerBudget
+from broker.replica.throttles import UNLIMITED, FollowerBudget
 from protocol.errors import KafkaError
 from protocol.records.compression import OpensTooFar
 
@@ -134,7 +134,7 @@ class Fetch:
         self._locate = locate
         self._waits = waits
         self.pause = service.sliced_work.pause
-        """Awaited after each partition that was located; `never` while there is one at most."""
+        """Awaited after each partition; `never` once one or none is located."""
         self._limits = terms.limits
         self._is_follower = terms.limits.replica_id > CONSUMER
         self._is_converted = needs_conversion(terms.version, terms.limits.replica_id)
@@ -177,10 +177,7 @@ class Fetch:
             del read  # the records that a fetch does not wait for must not stay in memory
             self.release()
             await self._enough()
-            if self._wanted.session is None and self.pause is never:
-                read = await self._read_available()
-            else:
-                read = await self._service.sliced_work.anew(self._read_available())
+            read = await self._service.sliced_work.anew(self._read_available())
         if read.is_cold or self._is_converted:
             read = await self._read_off_loop(read)
         return read
@@ -206,14 +203,13 @@ class Fetch:
     async def _read_warm(self, on_fetched: Callable[[Partition, FetchPartition], None] | None = None) -> FetchRead:
         """Read what the page cache holds, without blocking. `on_fetched` as in `read_partitions`.
 
-        Records that will be converted are in memory from now on, others stay in their files.
+        What is in memory is counted, but for followers, and for a partition whose response is complete in this step.
         """
-        limits = self._limits_now()
-        if self._is_converted:
-            self._reserve(self._size_max(limits))  # fetches that begin while this one pauses are not to take the same
-        read = await self._read(limits, self.pause, nowait=True, on_fetched=on_fetched)
-        if self._is_converted:
-            self._reserve(read.size)
+        if self._is_follower or (self.pause is never and not self._is_converted):
+            return await self._read(self._limits_now(), self.pause, nowait=True, on_fetched=on_fetched)
+        read = await self._read(self._limits_now(), self.pause, nowait=True, count=self._count_in_memory)
+        if read.size_in_memory:
+            self._reserve(read.size_in_memory)
         return read
 
     def _note_fetched(self, partition: Partition, wanted: FetchPartition) -> None:
@@ -235,7 +231,8 @@ class Fetch:
     def _limits_now(self) -> FetchLimits:
         """Return the request's limits, lowered to what the memory for unsent responses allows."""
         limits = self._limits
-        allowance = self._service.unsent_responses.allowance
+        unsent = self._service.unsent_responses
+        allowance = unsent.allowance_with(self.reserved_size) if self.reserved_size else unsent.allowance
         if self._is_follower:
             allowance = max(allowance, ALLOWANCE_MIN)
         if self._is_converted:
@@ -251,6 +248,7 @@ class Fetch:
         *,
         nowait: bool,
         on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
+        count: Callable[[int], int] = lambda _: UNLIMITED,
     ) -> FetchRead:
         read = await read_partitions(
             self._located,
@@ -260,6 +258,7 @@ class Fetch:
             on_fetched=on_fetched,
             prefer=self._terms.prefer,
             budget=self._budget() if self._is_follower else None,
+            count=count,
         )
         if self._terms.version < FIRST_VERSION_WITH_ZSTD and not self._is_follower:
             for partition_read in read.partitions:
@@ -270,26 +269,35 @@ class Fetch:
     async def _read_off_loop(self, read: FetchRead) -> FetchRead:
         """Return the read with all records in memory and in the reader's format."""
         if read.is_cold:
-            self.release()
             limits = self._limits_now()
-            self._reserve(self._size_max(limits))
+            self._reserve(self._size_wanted(limits))
             read = await self._service.in_thread(lambda: whole(self._read(limits, never, nowait=False)))
+            self._reserve(read.size)
         if self._is_converted:
             await self._convert_all(read)
         return read
 
-    def _size_max(self, limits: FetchLimits) -> int:
-        """Return how many bytes a read has at most. Limits of a request may be negative."""
-        return max(0, min(limits.bytes_max, sum(wanted.bytes_max for wanted in self._wanted.partitions.values())))
+    def _size_wanted(self, limits: FetchLimits) -> int:
+        """Return how many bytes a read has, if no batch is larger than the limits, some of which may be negative."""
+        wanted = sum(max(0, one.bytes_max) for one, partition, _ in self._located if partition is not None)
+        return max(0, min(limits.bytes_max, wanted))
+
+    def _count_in_memory(self, size: int) -> int:
+        """Count `size` bytes of records; return how many may be read after them: a `count` of `read_partitions`."""
+        self._reserve(size)
+        if not self._limits.is_first_batch_whole:
+            return self._limits.bytes_max
+        allowance = self._service.unsent_responses.allowance_with(self.reserved_size)
+        return max(0, (allowance - self.reserved_size) // (CONVERTED_COPIES if self._is_converted else 1))
 
     def _reserve(self, size: int) -> None:
-        """Count the memory for `size` bytes of records until `release`, instead of what counts now.
-
-        Hundreds of such requests may arrive before the first response is written, and counts itself.
-        """
-        self.release()
-        self.reserved_size = size * CONVERTED_COPIES if self._is_converted else size
-        self._service.unsent_responses.reserve(self.reserved_size)
+        """Count the memory for `size` bytes of records until `release`, instead of what counts now."""
+        reserved = size * CONVERTED_COPIES if self._is_converted else size
+        more, self.reserved_size = reserved - self.reserved_size, reserved
+        if more >= 0:
+            self._service.unsent_responses.reserve(more)
+        else:
+            self._service.unsent_responses.release(-more)
 
     def release(self) -> None:
         """Give back the memory that the response was to take: it is complete, and counts itself when it is sent."""

@@ -14,7 +14,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from base.dataclass import dataclass
-from base.pause import Pause
+from base.file_slice import FileSlice
+from base.pause import AT_ONCE, Pause
 from broker.replica.fetch_sessions import FetchPartition
 from broker.replica.partition import NO_EPOCH, FetchIsolation, Partition
 from broker.replica.throttles import UNLIMITED, FollowerBudget
@@ -92,6 +93,8 @@ class FetchRead:
     has_news: bool = False
     """Whether a partition has an error, a divergence or another replica, so that the response waits for nothing."""
     is_cold: bool = False
+    size_in_memory: int = 0
+    """The part of `size` that is not in slices of files."""
 
 
 async def read_partitions(
@@ -103,6 +106,7 @@ async def read_partitions(
     on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
     prefer: Callable[[Partition, int], int | None] | None = None,
     budget: FollowerBudget | None = None,
+    count: Callable[[int], int] = lambda _: UNLIMITED,
 ) -> FetchRead:
     """Read partitions in request order until the byte budget is spent.
 
@@ -111,6 +115,9 @@ async def read_partitions(
     `on_fetched` notes how far a follower is, for each partition whose fetch is valid, before the partition is read.
     `prefer(partition, fetch_offset)` returns the follower that the reader had better read, or None. `budget` limits
     what throttled partitions take of the response to a follower.
+
+    `count(size_in_memory)` is called before and after a pause that is not over at once, and returns how many bytes may
+    be read now.
     """
     total = FetchRead()
     bytes_left = limits.bytes_max
@@ -143,15 +150,20 @@ async def read_partitions(
                 read.error_code = error.code
         if read.is_news:
             total.has_news = True
-            await pause()
-            continue
-        size = len(read.records)
-        if size:
-            needs_whole_batch = False
-            bytes_left = max(0, bytes_left - size)
-            total.size += size
-        total.is_cold = total.is_cold or read.is_cold
-        await pause()
+        else:
+            size = len(read.records)
+            if size:
+                needs_whole_batch = False
+                bytes_left = max(0, bytes_left - size)
+                total.size += size
+                if not isinstance(cast(object, read.records), FileSlice):
+                    total.size_in_memory += size
+            total.is_cold = total.is_cold or read.is_cold
+        awaited = pause()
+        if awaited is not AT_ONCE:
+            count(total.size_in_memory)
+            await awaited
+            bytes_left = min(bytes_left, count(total.size_in_memory))  # others may have taken memory
     return total
 
 

@@ -1046,7 +1046,10 @@ async def test_memory_of_a_cold_read_is_reserved_until_its_response_is_complete(
     unsent, original, sent = served.services.unsent_responses, LogReader.read_or_slice, Fetch.sent
 
     def read(self: LogReader, wanted: Wanted) -> Any:
-        return original(self, wanted) if wanted.wait else None
+        if not wanted.wait:
+            return None
+        reserved_sizes.append(unsent.size)
+        return original(self, wanted)
 
     async def note_and_send(self: Fetch, *arguments: Any) -> Any:
         reserved_sizes.append(unsent.size)
@@ -1056,7 +1059,7 @@ async def test_memory_of_a_cold_read_is_reserved_until_its_response_is_complete(
     monkeypatch.setattr(Fetch, "sent", note_and_send)
     client = Client(served, name)
     await client.fetch({0: 0}, partition_max_bytes=1000)
-    assert reserved_sizes == [1000]
+    assert reserved_sizes == [1000, len(one_record())]
     assert unsent.size == 0
 
 
@@ -1077,15 +1080,16 @@ async def test_negative_limits_of_a_cold_read_reserve_nothing(
     monkeypatch.setattr(LogReader, "read_or_slice", read)
     client = Client(served, name)
     await client.fetch({0: 0}, partition_max_bytes=-(1 << 30))
-    assert sizes == [0]
+    assert sizes == [0, len(one_record())], "before the read and after it: the first batch is whole"
     assert unsent.size == 0
 
 
-@pytest.mark.parametrize("version", [2, 3])
-async def test_fetches_that_convert_records_and_arrive_together_share_the_memory(
-    interrupted: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch, version: int
+@pytest.mark.parametrize(("version", "partition_max_bytes"), [(2, 512 << 10), (3, 512 << 10), (12, 48 << 10)])
+async def test_fetches_that_arrive_together_share_the_memory_for_what_is_not_sent_from_files(
+    interrupted: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch, version: int, partition_max_bytes: int
 ) -> None:
-    """Each of them pauses while it reads. Before version 3 a response is not shortened to its share."""
+    """Each of them pauses while it reads. Before version 4 records are converted, afterwards small parts are copied.
+    Before version 3 a response is not shortened to its share."""
     size, batch_size, count = 1 << 20, 16 << 10, 30
     await interrupted.create_topic(name, 2)
     for _ in range(size // 2 // batch_size):
@@ -1097,9 +1101,23 @@ async def test_fetches_that_convert_records_and_arrive_together_share_the_memory
     monkeypatch.setattr(unsent, "_size_max", size)
     unsent._change(0)
     client = Client(interrupted, name, version=version)
-    request = client.request({0: 0, 1: 0}, max_bytes=size, partition_max_bytes=size // 2)
+    request = client.request({0: 0, 1: 0}, max_bytes=size, partition_max_bytes=partition_max_bytes)
     responses = await asyncio.gather(*(interrupted.ask(request, version) for _ in range(count)))
     assert all(any(part.records for part in it.responses[0].partitions) for it in responses)
     one = 2 * size if version == 2 else 4 * batch_size
     assert size // 4 < max(sizes) <= size + one, f"{max(sizes)} bytes for {count} fetches"
     assert unsent.size == 0
+
+
+async def test_a_fetch_of_partitions_that_do_not_exist_counts_no_memory(
+    interrupted: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client could else let all others wait for as long as it names some."""
+    unsent = interrupted.services.unsent_responses
+    sizes: list[int] = []
+    change = unsent._change
+    monkeypatch.setattr(unsent, "_change", lambda by: (change(by), sizes.append(unsent.size)))
+    request = Client(interrupted, name, version=2).request(dict.fromkeys(range(100), 0), partition_max_bytes=1 << 30)
+    response = await interrupted.ask(request, 2)
+    assert {part.error_code for part in response.responses[0].partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert max(sizes, default=0) == 0
