@@ -105,7 +105,7 @@ async def handle(services: Needs, request: ScannedFetch, context: RequestContext
         is_committed = reader.terms.limits.read_committed
         if sent and await _need_encoder(sent, fetch.pause):
             return await _message(services, context, fetch.session_id, sent, has_errors=read.has_news)
-        return await _rows(context, fetch.session_id, sent, fetch.pause, is_committed=is_committed)
+        return await _rows(services, context, fetch.session_id, sent, is_committed=is_committed)
     finally:
         fetch.release()
 
@@ -282,9 +282,10 @@ class _AuthorizedReader(_Reader):
 
 
 async def _rows(
-    context: RequestContext, session_id: int, reads: Sequence[PartitionRead], pause: Pause, *, is_committed: bool
+    services: Needs, context: RequestContext, session_id: int, reads: Sequence[PartitionRead], *, is_committed: bool
 ) -> RowResponse:
     """Return the response if it needs no encoder."""
+    pause = services.sliced_work.pause
     groups: list[tuple[str, UUID, list[tuple[int, int, int, int, Records]]]] = []
     for read in reads:
         wanted = read.wanted

@@ -123,8 +123,7 @@ class Registry(Protocol):
     turn_writes: TurnWrites
     """The responses to requests that were done at once."""
     awaited_writes: TurnWrites
-    """The responses that were awaited. A consumer that waits for records does not wait for the response to the append as
-    well."""
+    """The responses that were awaited: a consumer gets its records before the append that woke it has a response."""
     closing_lines: LineLimit
     """Bounds the lines about connections that are closed because of what they sent."""
     send_buffer_size: int

@@ -8,8 +8,8 @@ and responses, permissions or quotas.
          |               +-- the next partition ------+
          +---------- wait, if there is nothing -------+
 
-A session may end while its fetch waits or reads: then nothing is acquired for it any more. What a read may take, and then
-what the member gets, counts as memory of unsent responses until the caller gives it back: many fetches share that memory.
+A session may end while its fetch waits or reads: then nothing is acquired for it any more. What a read may take, and
+then what the member gets, counts as memory of unsent responses until the caller gives it back.
 """
 
 from __future__ import annotations
