@@ -38,8 +38,9 @@ from broker.replica.reader import (
     PartitionRead,
     read_partitions,
     require_reader,
+    uncounted,
 )
-from broker.replica.throttles import UNLIMITED, FollowerBudget
+from broker.replica.throttles import FollowerBudget
 from protocol.errors import KafkaError
 from protocol.records.compression import OpensTooFar
 
@@ -114,6 +115,7 @@ class Fetch:
     """One fetch: `read`, then `sent` if the client may have what was read."""
 
     __slots__ = (
+        "_copies",
         "_is_converted",
         "_is_follower",
         "_limits",
@@ -138,6 +140,7 @@ class Fetch:
         self._limits = terms.limits
         self._is_follower = terms.limits.replica_id > CONSUMER
         self._is_converted = needs_conversion(terms.version, terms.limits.replica_id)
+        self._copies = CONVERTED_COPIES if self._is_converted else 1
         self.reserved_size = 0
         """Bytes of memory for unsent responses that `release` has to give back."""
         self._wanted: FetchContext
@@ -207,7 +210,9 @@ class Fetch:
         """
         if self._is_follower or (self.pause is never and not self._is_converted):
             return await self._read(self._limits_now(), self.pause, nowait=True, on_fetched=on_fetched)
-        read = await self._read(self._limits_now(), self.pause, nowait=True, count=self._count_in_memory)
+        read = await self._read(
+            self._limits_now(), self.pause, nowait=True, on_fetched=on_fetched, count=self._count_in_memory
+        )
         if read.size_in_memory:
             self._reserve(read.size_in_memory)
         return read
@@ -235,8 +240,7 @@ class Fetch:
         allowance = unsent.allowance_with(self.reserved_size) if self.reserved_size else unsent.allowance
         if self._is_follower:
             allowance = max(allowance, ALLOWANCE_MIN)
-        if self._is_converted:
-            allowance //= CONVERTED_COPIES
+        allowance //= self._copies
         if allowance < limits.bytes_max and limits.is_first_batch_whole:
             limits = limits._replace(bytes_max=allowance)  # the first batch is whole, so every reader progresses
         return limits
@@ -248,7 +252,7 @@ class Fetch:
         *,
         nowait: bool,
         on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
-        count: Callable[[int], int] = lambda _: UNLIMITED,
+        count: Callable[[int], int] = uncounted,
     ) -> FetchRead:
         read = await read_partitions(
             self._located,
@@ -288,11 +292,11 @@ class Fetch:
         if not self._limits.is_first_batch_whole:
             return self._limits.bytes_max
         allowance = self._service.unsent_responses.allowance_with(self.reserved_size)
-        return max(0, (allowance - self.reserved_size) // (CONVERTED_COPIES if self._is_converted else 1))
+        return max(0, allowance - self.reserved_size) // self._copies
 
     def _reserve(self, size: int) -> None:
         """Count the memory for `size` bytes of records until `release`, instead of what counts now."""
-        reserved = size * CONVERTED_COPIES if self._is_converted else size
+        reserved = size * self._copies
         more, self.reserved_size = reserved - self.reserved_size, reserved
         if more >= 0:
             self._service.unsent_responses.reserve(more)

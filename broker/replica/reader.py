@@ -97,6 +97,11 @@ class FetchRead:
     """The part of `size` that is not in slices of files."""
 
 
+def uncounted(size_in_memory: int) -> int:
+    """Let a read go on: a `count` of `read_partitions` for what others count, or what is sent at once."""
+    return UNLIMITED
+
+
 async def read_partitions(
     partitions: Iterable[Located],
     limits: FetchLimits,
@@ -106,7 +111,7 @@ async def read_partitions(
     on_fetched: Callable[[Partition, FetchPartition], None] | None = None,
     prefer: Callable[[Partition, int], int | None] | None = None,
     budget: FollowerBudget | None = None,
-    count: Callable[[int], int] = lambda _: UNLIMITED,
+    count: Callable[[int], int] = uncounted,
 ) -> FetchRead:
     """Read partitions in request order until the byte budget is spent.
 
