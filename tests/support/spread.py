@@ -13,30 +13,22 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 # Beginnings of paths: of the tests that share one Spark, of those that share one cluster, and of those that share the
-# Java programs' JVMs, a real Kafka and the files of one broker. One Spark for all of its tests would take longer than
-# all other tests, so there are two: the tests of the first one mostly wait, those of the second one mostly compute.
+# Java programs' JVMs, a real Kafka and the files of one broker. A second Spark would load and compile the same classes
+# again, and its first query of each kind is slow: about 30 s of a processor.
 TOGETHER = (
     (
-        "tests/spark_jobs/test_mirror",
-        "tests/spark_jobs/skeleton/",
-        "tests/spark_jobs/test_broker_failures.py",
-        "tests/spark_jobs/test_data_centres.py",
-        "tests/spark_jobs/test_driver_kill.py",
-        "tests/spark_jobs/test_file_copies.py",
-        "tests/spark_jobs/test_kafka_",
-        "tests/spark_jobs/test_security.py",
+        "tests/spark_jobs/",
+        "tests/cluster/test_near_reads.py",
+        "tests/cluster/test_spark.py",
+        "tests/cluster/test_spark_sink.py",
     ),
-    ("tests/spark_jobs/",),
     (
         "tests/cluster/test_administration.py",
         "tests/cluster/test_all_killed.py",
         "tests/cluster/test_failures.py",
         "tests/cluster/test_groups.py",
-        "tests/cluster/test_near_reads.py",
         "tests/cluster/test_other_clients.py",
         "tests/cluster/test_protocol_upgrade.py",
-        "tests/cluster/test_spark.py",
-        "tests/cluster/test_spark_sink.py",
         "tests/cluster/test_transactions.py",
     ),
     (
