@@ -32,6 +32,7 @@ FIRST_FETCH_VERSION_WITH_IDS = first_version(FetchableTopicResponse, "topic_id")
 
 _COUNT = Layout(">i")
 _STRING_LENGTH = Layout(">h")
+_THROTTLE = "throttle_time_ms"
 _SHORT_STRING_LENGTHS = tuple(map(_STRING_LENGTH.pack, range(127))), SHORT_LENGTHS[1:]
 """The encoded lengths of strings of up to 126 bytes, for versions that are not flexible and for flexible ones."""
 
@@ -219,6 +220,28 @@ class FetchWriter:
         if last:
             out.append(last)
         return out
+
+
+def with_throttle(response: RowResponse, cls: type[Any], version: int, throttle_time_ms: int) -> RowResponse:
+    """Return a response in a version of `cls` that states a throttle, if that version has a field for it.
+
+    The field is the first one, or the last before the tagged fields, which are empty.
+    """
+    fields, stated = plan(cls, version).untagged, _COUNT.pack(throttle_time_ms)
+    if fields[0].name == _THROTTLE:
+        return response._replace(write=lambda: _with_first(response.write(), stated))
+    if fields[-1].name == _THROTTLE:
+        tags = b"\0" if message_info(cls).is_flexible_in(version) else b""
+        return response._replace(write=lambda: _with_last(response.write(), stated + tags))
+    return response
+
+
+def _with_first(buffers: list[Records], number: bytes) -> list[Records]:
+    return [number + bytes(buffers[0][len(number) :]), *buffers[1:]]
+
+
+def _with_last(buffers: list[Records], end: bytes) -> list[Records]:
+    return [*buffers[:-1], bytes(buffers[-1][: -len(end)]) + end]
 
 
 @cache

@@ -101,5 +101,3 @@ class Declaration(NamedTuple):
     """Whether its requests carry records, which are not copied. They may have any size, and are served to the end also
     if their client has closed its connection, because it expects no response."""
     partition_changes: PartitionChanges | None = None
-    applies_quota: bool = False
-    """Whether the handler itself records its response with the quota, and writes the throttle into it."""

@@ -74,7 +74,6 @@ API = Declaration(
     ApiKey.FETCH,
     permissions=Permissions(topic=Operation.READ, note="ClusterAction on the cluster for followers"),
     elements=Elements.BULK,
-    applies_quota=True,
 )
 
 
@@ -154,7 +153,7 @@ class _Reader:
         if has_limit:
             bytes_max = min(bytes_max, request.max_bytes)
         if services.enforced_quotas.is_active and not self._is_follower:
-            allowed = services.enforced_quotas.window_max(*self._quota_entity, Key.FETCH)
+            allowed = services.enforced_quotas.window_max(*context.quota_entity, Key.FETCH)
             bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
         state = request.replica_state
         near_reads = services.fetch_service.near_reads
@@ -197,16 +196,12 @@ class _Reader:
         if self._is_follower:
             return True
         quotas = self._services.enforced_quotas
-        user, client_id = self._quota_entity
+        user, client_id = self._context.quota_entity
         throttle_ms = quotas.record(user, client_id, Key.FETCH, size)
         if throttle_ms:
             quotas.take_back(user, client_id, Key.FETCH, size)
             self._context.mute_ms = max(self._context.mute_ms, throttle_ms)
         return throttle_ms <= 0
-
-    @property
-    def _quota_entity(self) -> tuple[str, str]:
-        return self._context.principal.partition(":")[2], self._context.client_id or ""
 
     def named(self) -> Iterable[FetchPartition]:
         """Return the partitions that the request names."""

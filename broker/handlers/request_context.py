@@ -84,6 +84,11 @@ class RequestContext:
         self.with_extras().mute_ms = mute_ms
 
     @property
+    def quota_entity(self) -> tuple[str, str]:
+        """The user and the client id that quotas are set for."""
+        return self.principal.partition(":")[2], self.client_id or ""
+
+    @property
     def client_host(self) -> str:
         return self.channel.client_host
 

@@ -49,7 +49,6 @@ API = Declaration(
     permissions=Permissions(group=Operation.READ, topic=Operation.READ),
     names=Names(group="group_id"),
     elements=Elements.BULK,
-    applies_quota=True,
 )
 
 
@@ -130,9 +129,9 @@ async def _fetched(
             loads[place] = one
     has_news = response.has_news
     bytes_max = min(request.max_bytes, services.config[properties.FETCH_MAX_BYTES])
-    quotas, user, client_id = services.enforced_quotas, context.principal.partition(":")[2], context.client_id or ""
+    quotas = services.enforced_quotas
     if quotas.is_active:
-        allowed = quotas.window_max(user, client_id, Key.FETCH)
+        allowed = quotas.window_max(*context.quota_entity, Key.FETCH)
         bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
     terms = ShareFetchTerms(
         session, 0 if has_news else request.max_wait_ms, bytes_max, request.max_records, request.batch_size
@@ -140,7 +139,7 @@ async def _fetched(
     acquired = await services.share().fetches.fetch(loads, terms, context)
     if quotas.is_active and acquired:
         size = sum(len(one.records) for one in acquired)
-        context.mute_ms = max(context.mute_ms, quotas.record(user, client_id, Key.FETCH, size))
+        context.mute_ms = max(context.mute_ms, quotas.record(*context.quota_entity, Key.FETCH, size))
     return acquired
 
 

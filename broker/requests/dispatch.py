@@ -125,7 +125,7 @@ class RequestDispatcher:
     def _framed_by_quota(self, route: Route, context: ServedRequest, response: object, elements_left: int) -> Buffers:
         """Do the same as `_framed`, after the request was recorded."""
         self._record(context)
-        stated = with_throttle(route.declaration, context, response)
+        stated = with_throttle(context, response)
         return RequestDispatcher._framed(self, route, context, stated, elements_left)
 
     def _completed_by_quota(self, context: ServedRequest, buffers: Buffers | None) -> Buffers | Outcome | None:

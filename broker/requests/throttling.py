@@ -19,17 +19,12 @@ from broker.network.channel import Authentication
 from broker.quotas.enforcement import EnforcedQuotas
 from broker.requests.request_metrics import ServedRequest
 from broker.requests.services import Services
+from protocol import row_writer
 from protocol.api import APIS, Api
-from protocol.codec import decode
 from protocol.errors import ErrorCode
 from protocol.row_writer import RowResponse
 
 PERCENT_PER_SECOND = 100.0
-
-
-def quota_entity(context: RequestContext) -> tuple[str, str]:
-    """Return the user and the client id that quotas are set for."""
-    return context.principal.partition(":")[2], context.client_id or ""
 
 
 def record(quotas: EnforcedQuotas, declaration: Declaration, context: ServedRequest, now_s: float) -> None:
@@ -42,19 +37,18 @@ def record(quotas: EnforcedQuotas, declaration: Declaration, context: ServedRequ
     if context.is_of_broker:
         quotas.record_exempt_request(elapsed_s * PERCENT_PER_SECOND)
         return
-    user, client_id = quota_entity(context)
+    user, client_id = context.quota_entity
     produced_size = context.size if declaration.has_records else 0
     throttle_ms = quotas.record_request(user, client_id, elapsed_s * PERCENT_PER_SECOND, produced_size)
     context.mute_ms = max(throttle_ms, context.mute_ms)
 
 
-def with_throttle(declaration: Declaration, context: ServedRequest, response: Any) -> Any:
+def with_throttle(context: ServedRequest, response: Any) -> Any:
     """Return the response of a recorded request, which states a throttle if there is one."""
     if not context.mute_ms:
         return response
-    if type(response) is RowResponse and not declaration.applies_quota:
-        # A throttled response is rare, so its rows are not written with a throttle of their own.
-        response = decode(APIS[context.api_key].response, context.api_version, b"".join(response.write()))
+    if type(response) is RowResponse:
+        return row_writer.with_throttle(response, APIS[context.api_key].response, context.api_version, context.mute_ms)
     if hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = context.mute_ms
     return response
@@ -81,7 +75,7 @@ class _MutationGuard(PartialService):
             return await self.served(services, request, context)
         is_strict = context.api_version >= self._changes.strict_from
         field = self._changes.items(context.api_version)
-        user, client_id = quota_entity(context)
+        user, client_id = context.quota_entity
         allowed: list[Any] = []
         refused: list[Any] = []
         pause = services.sliced_work.pause

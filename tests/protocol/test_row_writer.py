@@ -23,7 +23,14 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from protocol.row_writer import FIRST_FETCH_VERSION_WITH_IDS, RowWriter, fetch_writer, row_writer
+from protocol.row_writer import (
+    FIRST_FETCH_VERSION_WITH_IDS,
+    RowResponse,
+    RowWriter,
+    fetch_writer,
+    row_writer,
+    with_throttle,
+)
 from protocol.schema import Records
 from protocol.writer import BY_REFERENCE_SIZE_MIN
 from tests.protocol.random_messages import versions_of
@@ -137,6 +144,21 @@ def test_rows_with_any_size_of_name_and_count_of_elements_are_written(
     for size in NAME_SIZES:
         for count in COUNTS:
             assert_written_as_encoded(cls, version, build, [("n" * size, elements_of(count, bits, random))], bits)
+
+
+def assert_throttle_is_stated(written: list[Records], response: Any, version: int) -> None:
+    stated = with_throttle(RowResponse(1, lambda: list(written)), type(response), version, 17)
+    response.throttle_time_ms = 17  # versions without the field leave it out
+    assert b"".join(stated.write()) == b"".join(encode(response, version))
+
+
+@every_version
+def test_a_throttle_is_stated_in_the_versions_that_have_the_field(
+    cls: type, version: int, build: Any, bits: Sequence[int]
+) -> None:
+    elements = elements_of(2, bits, Random(version))
+    written = row_writer(cls, version).write(*columns_of([("n", *numbers) for numbers in elements], bits))
+    assert_throttle_is_stated(written, build([("n", elements)]), version)
 
 
 @every_version
@@ -303,6 +325,13 @@ def test_written_fetch_response_equals_the_encoded_one(version: int, is_committe
             buffers = fetch_writer(version).write(session_id, topics, is_committed=is_committed)
             expected = encode(fetch_response(session_id, topics, is_committed=is_committed), version)
             assert b"".join(buffers) == b"".join(expected)
+
+
+@pytest.mark.parametrize("version", versions_of(FetchResponse))
+def test_a_throttle_is_stated_before_the_records(version: int) -> None:
+    topics = fetched_topics(Random(version), (5, 6), (1, 3))
+    written = fetch_writer(version).write(7, topics, is_committed=True)
+    assert_throttle_is_stated(written, fetch_response(7, topics, is_committed=True), version)
 
 
 @pytest.mark.parametrize("version", versions_of(FetchResponse))

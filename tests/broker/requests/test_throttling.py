@@ -140,6 +140,16 @@ async def test_request_time_over_the_quota_mutes_for_a_window_at_most(broker: In
     assert 0 < response.throttle_time_ms <= 1000
 
 
+async def test_responses_in_rows_state_the_throttle_of_request_time(broker: InProcessBroker) -> None:
+    await broker.ask(produce(), 9)
+    await set_quota(broker, "request_percentage", 0.00001)
+    produced = [await broker.ask(produce(), version, client_id="limited") for version in (1, 9, 11)]
+    fetched = [await broker.ask(fetch(), version, client_id="limited") for version in (1, 4, 12)]
+    assert [one.responses[0].partition_responses[0].error_code for one in produced] == 3 * [ErrorCode.NONE]
+    assert [len(one.responses[0].partitions[0].records) > SIZE for one in fetched] == 3 * [True]
+    assert [0 < one.throttle_time_ms <= 1000 for one in produced + fetched] == 6 * [True]
+
+
 async def test_waits_for_others_do_not_use_the_quota(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_broker(tmp_path, clock=clock) as broker:
