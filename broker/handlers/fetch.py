@@ -103,7 +103,7 @@ async def handle(services: Needs, request: ScannedFetch, context: RequestContext
         sent = await fetch.sent(read)
         is_committed = reader.terms.limits.read_committed
         if sent and await _need_encoder(sent, fetch.pause):
-            return await _message(services, context, fetch.session_id, sent, has_errors=read.has_news)
+            return await _message(services, context, fetch.session_id, sent, is_urgent=read.is_urgent)
         return await _rows(services, context, fetch.session_id, sent, is_committed=is_committed)
     finally:
         fetch.release()
@@ -296,16 +296,16 @@ async def _rows(
 
 
 async def _message(
-    services: Needs, context: RequestContext, session_id: int, reads: Sequence[PartitionRead], *, has_errors: bool
+    services: Needs, context: RequestContext, session_id: int, reads: Sequence[PartitionRead], *, is_urgent: bool
 ) -> FetchResponse:
-    """Return the response with all that a partition may carry. `has_errors`: see `FetchRead.has_news`."""
+    """Return the response with all that a partition may carry. `is_urgent`: see `FetchRead.is_urgent`."""
     pause = services.sliced_work.pause
     topics: list[FetchableTopicResponse] = []
     for read in reads:
         _add(topics, read.wanted.topic or "", read.wanted.topic_id, _data(read))
         await pause()
     response = FetchResponse(session_id=session_id, responses=topics)
-    if has_errors and context.api_version >= FIRST_VERSION_WITH_LEADERS:
+    if is_urgent and context.api_version >= FIRST_VERSION_WITH_LEADERS:
         await _add_leaders(services, context, response)
     return response
 

@@ -29,7 +29,7 @@ UNWATCHED_TOGETHER_MAX = 2_000
 class Watcher(Protocol):
     """A watch of one partition by one session."""
 
-    def has_news(self) -> bool:
+    def note_event(self) -> bool:
         """Record an event of the partition, which ends the watch; return whether a fetch waits for it."""
 
     def wake(self) -> None:
@@ -77,7 +77,7 @@ class FetchNews:
         if watchers is None:
             return
         # All watchers record the event in this step; only the waiting fetches are woken in parts.
-        waiting = deque(watcher for watcher in watchers if watcher.has_news())
+        waiting = deque(watcher for watcher in watchers if watcher.note_event())
         if waiting:
             self._wake_in_parts(waiting)
 

@@ -324,7 +324,7 @@ class Fetch:
         return (
             self._terms.max_wait_ms <= 0
             or (not self._located and self._wanted.session is None)
-            or read.has_news
+            or read.is_urgent
             or read.size >= self._terms.bytes_min
         )
 
@@ -458,7 +458,7 @@ class Fetch:
         elif reads:
             sent = []
             for each_read in reads:
-                if each_read.wanted.session is session and _is_worth_sending(each_read):
+                if each_read.wanted.session is session and _note_sent_of(each_read):
                     sent.append(each_read)
                 await self.pause()
         if session is not None and reads:
@@ -491,7 +491,7 @@ class Fetch:
         if session is not None:
             for read in reads:
                 read.wanted.session = session
-                _is_worth_sending(read)
+                _note_sent_of(read)
                 await self.pause()
         return session
 
@@ -513,7 +513,7 @@ class Fetch:
         wanted, partition = read.wanted, read.partition
         return (
             partition is not None
-            and not read.is_news
+            and not read.is_urgent
             and (partition.is_leader or self._limits.reads_followers)
             and wanted.current_leader_epoch in (NO_EPOCH, partition.leader_epoch)
             and partition.readable_end_offset(self._limits.isolation) <= wanted.fetch_offset
@@ -523,11 +523,11 @@ class Fetch:
         )
 
 
-def _is_worth_sending(read: PartitionRead) -> bool:
-    return read.wanted.is_worth_sending(
+def _note_sent_of(read: PartitionRead) -> bool:
+    return read.wanted.note_sent(
         has_records=len(read.records) > 0,
         # A follower whose log diverges truncates it, and applies nothing else.
-        is_refused=read.is_news,
+        is_urgent=read.is_urgent,
         high_watermark=read.high_watermark,
         log_start_offset=read.log_start_offset,
     )

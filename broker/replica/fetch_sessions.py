@@ -91,7 +91,7 @@ class FetchPartition:
     follower: Follower | None = None
     """None for consumers."""
 
-    def has_news(self) -> bool:
+    def note_event(self) -> bool:
         """Part of `Watcher`."""
         session = self.session
         if session is None or session.is_closed:
@@ -107,11 +107,9 @@ class FetchPartition:
         if self.session is not None and self.session.on_news is not None:
             self.session.on_news(self)
 
-    def is_worth_sending(
-        self, *, has_records: bool, is_refused: bool, high_watermark: int, log_start_offset: int
-    ) -> bool:
-        """Return whether the response of a session must include this partition, and record what is sent."""
-        if is_refused:
+    def note_sent(self, *, has_records: bool, is_urgent: bool, high_watermark: int, log_start_offset: int) -> bool:
+        """Record what a response sends of this partition; return whether it must include it."""
+        if is_urgent:
             # Include it again once the error is over, even if its offsets have not changed.
             self.sent_high_watermark = -1
             return True

@@ -79,8 +79,8 @@ class PartitionRead:
     """Whether the bytes are on disk but not in the page cache; `records` is empty then."""
 
     @property
-    def is_news(self) -> bool:
-        """Whether the reader has to know of something other than records."""
+    def is_urgent(self) -> bool:
+        """Whether the reader has to know at once of something other than records."""
         return bool(self.error_code) or self.diverging is not None or self.preferred_replica != NO_PREFERENCE
 
 
@@ -90,7 +90,7 @@ class FetchRead:
 
     partitions: list[PartitionRead] = field(default_factory=list)
     size: int = 0
-    has_news: bool = False
+    is_urgent: bool = False
     """Whether a partition has an error, a divergence or another replica, so that the response waits for nothing."""
     is_cold: bool = False
     size_in_memory: int = 0
@@ -153,8 +153,8 @@ async def read_partitions(
                             budget.spend(partition, len(read.records))
             except KafkaError as error:
                 read.error_code = error.code
-        if read.is_news:
-            total.has_news = True
+        if read.is_urgent:
+            total.is_urgent = True
         else:
             size = len(read.records)
             if size:

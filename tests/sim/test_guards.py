@@ -1532,12 +1532,12 @@ def topic_is_created_again_below_a_fetch_session(script: Script) -> None:
 
 
 def changes_are_no_news_for_consumers(patch: Patch) -> None:
-    original = FetchPartition.has_news
+    original = FetchPartition.note_event
 
-    def has_news(self: FetchPartition) -> bool:
+    def note_event(self: FetchPartition) -> bool:
         return self.session is not None and self.session.is_follower and original(self)
 
-    patch.setattr(FetchPartition, "has_news", has_news)
+    patch.setattr(FetchPartition, "note_event", note_event)
 
 
 def session_goes_on_after_an_append(script: Script) -> None:

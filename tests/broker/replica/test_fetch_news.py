@@ -35,7 +35,7 @@ class CountingWatcher:
     is_waiting: bool = True
     then: Callable[[], object] = field(default=lambda: None)
 
-    def has_news(self) -> bool:
+    def note_event(self) -> bool:
         self.told_count += 1
         return self.is_waiting
 

@@ -147,24 +147,24 @@ def test_a_session_without_partitions_ends() -> None:
     assert len(cache) == 0
 
 
-def is_worth_sending(
-    partition: FetchPartition, *, has_records: bool = False, is_refused: bool = False, high_watermark: int = 5
+def note_sent(
+    partition: FetchPartition, *, has_records: bool = False, is_urgent: bool = False, high_watermark: int = 5
 ) -> bool:
-    return partition.is_worth_sending(
-        has_records=has_records, is_refused=is_refused, high_watermark=high_watermark, log_start_offset=0
+    return partition.note_sent(
+        has_records=has_records, is_urgent=is_urgent, high_watermark=high_watermark, log_start_offset=0
     )
 
 
 def test_response_contains_only_changed_partitions() -> None:
     one, other = wanted("a", 0), wanted("a", 1)
-    assert is_worth_sending(one)
-    assert is_worth_sending(other)
-    assert not is_worth_sending(one)
-    assert is_worth_sending(one, has_records=True)
-    assert is_worth_sending(other, high_watermark=6)
-    assert is_worth_sending(other, is_refused=True, high_watermark=6)
-    assert is_worth_sending(other, high_watermark=6), "mentioned again once the error is over"
-    assert not is_worth_sending(other, high_watermark=6)
+    assert note_sent(one)
+    assert note_sent(other)
+    assert not note_sent(one)
+    assert note_sent(one, has_records=True)
+    assert note_sent(other, high_watermark=6)
+    assert note_sent(other, is_urgent=True, high_watermark=6)
+    assert note_sent(other, high_watermark=6), "mentioned again once the error is over"
+    assert not note_sent(other, high_watermark=6)
 
 
 def test_partition_that_is_named_in_another_leader_epoch_is_sent_again() -> None:
@@ -173,12 +173,12 @@ def test_partition_that_is_named_in_another_leader_epoch_is_sent_again() -> None
     one, other = wanted("a", 0), wanted("a", 1)
     session = settled(cache, one, other)
     for partition in (one, other):
-        assert is_worth_sending(partition)
+        assert note_sent(partition)
     newer, same = wanted("a", 0), wanted("a", 1)
     newer.current_leader_epoch = 7
     ask(cache, session.id, 1, newer, same)
-    assert is_worth_sending(one)
-    assert not is_worth_sending(other)
+    assert note_sent(one)
+    assert not note_sent(other)
 
 
 def test_served_partitions_are_read_after_the_others() -> None:
@@ -244,7 +244,7 @@ def test_ended_session_has_no_watch(end: str) -> None:
     called: list[FetchPartition] = []
     session.on_news = called.append
     for partition in (wanted("a", 0), *session.partitions.values()):
-        partition.has_news()
+        partition.note_event()
     assert not session.news
     assert not called
 
@@ -449,7 +449,7 @@ def test_thousands_of_watches_of_a_session_are_removed_in_parts() -> None:
     assert len(news.watched) == 5_000
     ask(cache, session.id, FINAL_EPOCH)
     assert 0 < len(news.watched) < 5_000
-    assert not any(partition.has_news() for partition in context.partitions.values())
+    assert not any(partition.note_event() for partition in context.partitions.values())
     while postponed:
         postponed.pop()()
     assert not news.watched

@@ -261,7 +261,7 @@ def plain_responses() -> Any:
             patched.setattr(module, "row_writer", PlainRowWriter)
 
         async def no_rows(*arguments: Any, is_committed: bool) -> object:
-            return await fetch_handler._message(*arguments, has_errors=False)
+            return await fetch_handler._message(*arguments, is_urgent=False)
 
         patched.setattr(fetch_handler, "_rows", no_rows)
         yield
@@ -740,7 +740,7 @@ class Walk:
             for session in side.broker.services.fetch_sessions._sessions.values():
                 for partition in sorted(session.partitions.values(), key=lambda one: one.partition):
                     if partition.topic == topic:
-                        partition.has_news()
+                        partition.note_event()
             state = DeleteTopicState(name=topic, topic_id=ZERO_UUID)
             response = await side.broker.ask(DeleteTopicsRequest(topics=[state], timeout_ms=10_000))
             assert not response.responses[0].error_code
