@@ -142,15 +142,11 @@ class LedPartitions(Generic[P]):
         partition = self._led[number] = self._contents.new_partition(number, leader_epoch)
         partition.tasks.start(self._load(partition))
 
-    def resign(self, number: int, leader_epoch: int | None = None) -> None:
-        """Unload a partition that this broker no longer leads, with its tasks.
-
-        A `leader_epoch` older than the current leadership is ignored.
-        """
-        partition = self._led.get(number)
-        if partition is None or (leader_epoch is not None and leader_epoch < partition.leader_epoch):
+    def resign(self, number: int) -> None:
+        """Unload a partition that this broker no longer leads, with its tasks."""
+        partition = self._led.pop(number, None)
+        if partition is None:
             return
-        del self._led[number]
         partition.is_led = False
         partition.tasks.cancel()
         self._contents.unloaded(partition)

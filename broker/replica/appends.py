@@ -502,12 +502,14 @@ def _waiting_in(outcomes: Sequence[_Undecided]) -> dict[int, AwaitedAppend]:
 
 def _with_errors(outcomes: Sequence[_Undecided], waiting: Mapping[int, AwaitedAppend]) -> Outcomes:
     """Return the final outcomes; each append of `waiting` is decided."""
-    return [
-        Refusal.of(KafkaError(waiting[position].error or ErrorCode.NONE))
-        if position in waiting and waiting[position].error
-        else (outcome.result if isinstance(outcome, _Waiting) else cast(Outcome, outcome))
-        for position, outcome in enumerate(outcomes)
-    ]
+    final: list[Outcome] = []
+    for position, outcome in enumerate(outcomes):
+        append = waiting.get(position)
+        if append is not None and append.error:
+            final.append(Refusal.of(KafkaError(append.error)))
+        else:
+            final.append(outcome.result if isinstance(outcome, _Waiting) else cast(Outcome, outcome))
+    return final
 
 
 def _awaited(partition: Partition, result: AppendResult, needs_isr: bool) -> AwaitedAppend:

@@ -29,30 +29,24 @@ class DownConverted(NamedTuple):
     next_offset: int | None
 
 
-def down_convert(
-    buffer: Buffer, *, magic: int, fetch_offset: int, size_max: int, bytes_max: int | None = None
-) -> DownConverted:
+def down_convert(buffer: Buffer, *, magic: int, fetch_offset: int, size_max: int) -> DownConverted:
     """Convert the whole entries of `buffer` to a format of at most `magic`, with the same codecs.
 
     Entries that are old enough are unchanged. Dropped: control batches, headers, producer fields, the timestamps for
     magic 0, and the records of uncompressed batches below `fetch_offset`. Kept: offset, key and value of all others.
-    The result ends early before a zstd or damaged batch or one that opens to more than `size_max`, and once it has
-    `bytes_max` bytes.
+    The result ends early before a zstd or damaged batch or one that opens to more than `size_max`.
 
     Raises:
         KafkaError: the first entry is in zstd (UNSUPPORTED_COMPRESSION_TYPE) or damaged (CORRUPT_MESSAGE).
         OpensTooFar: the first entry opens to more than `size_max` bytes.
     """
     converted: list[bytes] = []
-    made = count = 0
+    count = 0
     next_offset: int | None = None
     try:
         for entry in entries(buffer):
-            if bytes_max is not None and made >= bytes_max:
-                break
             piece, piece_count = _convert_entry(buffer, entry, magic, fetch_offset, size_max)
             converted.append(piece)
-            made += len(piece)
             count += piece_count
             next_offset = entry.header.last_offset + 1
     except Malformed as error:

@@ -439,4 +439,4 @@ def _plain(batch: StoredBatch, header: BatchHeader) -> bytes:
 
 
 def _marker(batch: StoredBatch, header: BatchHeader) -> TransactionMarker | None:
-    return marker_in(batch.view, 0, header)
+    return marker_in(batch.view, header)

@@ -7,7 +7,8 @@ While the log's directory is slow (`storage.disk.directory_writer`), an append g
 in the directory's threads (`planned_appends`).
 
 Invariants:
-- A batch is checked, then written, then counted: if any step raises, offsets and producer state have not changed.
+- A batch is checked, then written, then counted: if the check or the write raises, offsets and producer state have not
+  changed. The index of aborted transactions comes last: if it cannot be written, the batch is in the log.
 - The producer state is that of the planned end. The snapshot that a roll writes is taken when the append is planned.
 """
 
@@ -111,7 +112,8 @@ class LogAppends:
         """Assign offsets to the records of one request and append them.
 
         A batch that repeats one of the last five of its producer is not written again; the result is that of the first
-        append. If anything is raised, nothing was written and no state has changed.
+        append. If anything is raised, nothing was written and no state has changed; but if an aborted transaction
+        cannot be added to its index, the marker is in the log.
 
         Args:
             records: as received, or as `prepare` returned them. The buffer is writable and is changed in place, also
@@ -121,6 +123,7 @@ class LogAppends:
         Raises:
             KafkaError: the records are invalid (see `storage.batches.validation`), the producer's state forbids them,
                 or KAFKA_STORAGE_ERROR.
+            CorruptIndexError: the index of aborted transactions is damaged; reads that need it fail too.
             TooCostlyError: the records should go through `prepare` in another thread first, and are unchanged. Only
                 without `may_take_long`.
         """
@@ -217,7 +220,7 @@ class LogAppends:
         for batch in batches:
             header = batch.header
             assert header is not None
-            marker = marker_in(batch.view, 0, header) if header.is_control else None
+            marker = marker_in(batch.view, header) if header.is_control else None
             self._plan(batch.view, header, header.base_offset, marker, batch.leader_epoch, now_ms)
 
     def _write(
@@ -385,7 +388,7 @@ class LogAppends:
         """Return the earlier batch that this one repeats, and the marker that it contains. Raises KafkaError."""
         producers = self._state.producer_state
         if header.attributes & CONTROL_BIT:
-            marker = marker_in(records, 0, header)
+            marker = marker_in(records, header)
             if marker is not None:
                 producers.check_marker(header, marker, offset)
             return None, marker
@@ -448,7 +451,7 @@ class LogAppends:
     def _apply_replicated(self, batch: StoredBatch) -> None:
         header = batch.header
         if header is not None and header.producer_id != NO_PRODUCER_ID:
-            marker = marker_in(batch.view, 0, header) if header.is_control else None
+            marker = marker_in(batch.view, header) if header.is_control else None
             self._apply_to_producers(header, header.base_offset, marker)
 
     # Rolling

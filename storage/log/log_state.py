@@ -211,9 +211,9 @@ class LogState:
             segment.release()
         self.segment_reader.forget_positions()
 
-    def count_damage(self, damage: CorruptSegmentError | CorruptIndexError, met_by: MetBy = MetBy.READ) -> None:
+    def count_damage(self, damage: CorruptSegmentError | CorruptIndexError) -> None:
         if isinstance(damage, CorruptSegmentError):
-            self.options.damaged_batches.add(met_by, damage, self.folder.path)
+            self.options.damaged_batches.add(MetBy.READ, damage, self.folder.path)
 
     def report_once(self, text: str) -> None:
         """Report `text` once: a consumer that repeats its fetch on damage must not fill the broker's log."""

@@ -4,8 +4,8 @@ Owns the check of a batch against this state, and the transactions that limit th
 machine: the log calls a check before each append, and `append_*` for each batch in order. Must not know segments or
 files.
 
-Rule: a check changes nothing; `append_*` is called once the batch is in the log, and cannot fail. So a rejected or
-failed append leaves the state as it was.
+Rule: a check changes nothing; `append_*` is called once the batch is in the log, or planned, and cannot fail. So a
+rejected or failed append leaves the state as it was.
 """
 
 from collections import deque
@@ -228,7 +228,7 @@ class ProducerState:
                 f"{self._name}",
             )
 
-    # Changes: the batch is in the log
+    # Changes: the batch is in the log, or planned
 
     def append(
         self, header: BatchHeader, base_offset: int, marker: TransactionMarker | None
@@ -361,14 +361,14 @@ def _duplicate_in(entry: ProducerEntry, header: BatchHeader) -> BatchMetadata | 
     return None
 
 
-def marker_in(buffer: Buffer, position: int, header: BatchHeader) -> TransactionMarker | None:
-    """Return the transaction marker in the control batch at `position`.
+def marker_in(batch: Buffer, header: BatchHeader) -> TransactionMarker | None:
+    """Return the transaction marker in a control batch.
 
     None for a control batch of another type, and for one without records, which the cleaner leaves. Raises Malformed.
     """
-    usual = read_usual_marker(buffer, position, header)
+    usual = read_usual_marker(batch, 0, header)
     if usual is not None:
         return usual
-    for record in records(buffer, position, size_max=_CONTROL_RECORDS_SIZE_MAX):
+    for record in records(batch, 0, size_max=_CONTROL_RECORDS_SIZE_MAX):
         return read_marker(record)
     return None

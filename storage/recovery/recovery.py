@@ -160,7 +160,7 @@ def apply_to_producer(
     if header.producer_id == NO_PRODUCER_ID:
         return None
     try:
-        marker = marker_in(batch.view, 0, header) if header.is_control else None
+        marker = marker_in(batch.view, header) if header.is_control else None
     except Malformed as error:
         raise CorruptSegmentError(segment.path, batch.extent.position, f"control record: {error}") from None
     return producer_state.append(header, header.base_offset, marker)

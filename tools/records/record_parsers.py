@@ -31,7 +31,6 @@ from tools.records.framed_records import fields_json
 DEFAULT_DECODER: Final = "org.apache.kafka.tools.api.StringDecoder"
 
 _DELETED: Final = "<DELETE>"
-_VERSION_SIZE: Final = 2
 _DECODERS: Mapping[str, str] = {
     "StringDecoder": "StringDeserializer",
     "IntegerDecoder": "IntegerDeserializer",

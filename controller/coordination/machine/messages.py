@@ -94,8 +94,6 @@ class Flag(IntEnum):
 
 XID_NOTIFICATION: Final = -1
 XID_PING: Final = -2
-XID_AUTH: Final = -4
-XID_SET_WATCHES: Final = -8
 
 
 class Acl(NamedTuple):

@@ -30,8 +30,8 @@ def records_of(data: bytes) -> list[Record]:
     return read
 
 
-def convert(data: bytes | bytearray, magic: int, fetch_offset: int = 0, bytes_max: int | None = None) -> DownConverted:
-    return down_convert(data, magic=magic, fetch_offset=fetch_offset, size_max=SIZE_MAX, bytes_max=bytes_max)
+def convert(data: bytes | bytearray, magic: int, fetch_offset: int = 0) -> DownConverted:
+    return down_convert(data, magic=magic, fetch_offset=fetch_offset, size_max=SIZE_MAX)
 
 
 def marker(offset: int) -> bytes:
@@ -128,15 +128,6 @@ def test_partial_last_batch_is_omitted() -> None:
     assert convert(batch + batch[:-1], 1).next_offset == 3
     assert convert(batch[:-1], 1) == DownConverted(b"", 0, None)
     assert convert(b"", 1) == DownConverted(b"", 0, None)
-
-
-def test_conversion_ends_at_the_byte_limit() -> None:
-    data = b"".join(build_batch(DATA, base_offset=3 * n) for n in range(10))
-    piece = len(convert(data, 1, bytes_max=1).records)
-    assert convert(data, 1, bytes_max=1).next_offset == 3
-    assert convert(data, 1, bytes_max=2 * piece).next_offset == 6
-    assert convert(data, 1, bytes_max=2 * piece + 1).next_offset == 9
-    assert convert(data, 1).next_offset == 30
 
 
 def flipped(batch: bytes, index: int) -> bytes:
