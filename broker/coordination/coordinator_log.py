@@ -74,7 +74,7 @@ class CoordinatorLog(StoredRecords, Protocol):
     def committed(self, partition: int, end_offset: int) -> Awaitable[None]:
         """Wait until all in-sync replicas have the log up to `end_offset`.
 
-        Raises KafkaError if this broker does not lead the partition, or stops to lead it before.
+        Raises KafkaError if this broker does not lead the partition, or stops leading it before then.
         """
 
     def partition_count(self) -> int | None:

@@ -113,7 +113,7 @@ class ReplicatedLog:
     async def committed(self, partition: int, end_offset: int) -> None:
         """Wait until all in-sync replicas have the log up to `end_offset`.
 
-        Raises KafkaError if this broker does not lead the partition, or stops to lead it before.
+        Raises KafkaError if this broker does not lead the partition, or stops leading it before then.
         """
         found = self._require(partition)
         while found.log.high_watermark < end_offset:

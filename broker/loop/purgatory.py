@@ -1,7 +1,7 @@
 """The purgatory: operations that wait for data, replicas or a deadline, whichever comes first.
 
-Owns: parked operations, the keys they are watched under, and the promise that each completes exactly once. Must not
-know: what an operation means, sockets, or clocks (deadlines go to the `Timer`).
+Owns: parked operations, the keys they are watched under, and the promise that each completes at most once: not at all
+if its client leaves. Must not know: what an operation means, sockets, or clocks (deadlines go to the `Timer`).
 
 The verbs are Kafka's (try, force once, expire, watch keys). All code runs on one event loop, so no event can happen
 between the first try of an operation and its watch. One complication of Kafka's remains: `try_complete` may complete
@@ -52,7 +52,7 @@ class DelayedOperation:
         return self.is_satisfied()
 
     def on_complete(self) -> None:
-        """Perform the effect. Called exactly once, whether the operation is satisfied, forced or expired."""
+        """Perform the effect. Called at most once, whether the operation is satisfied, forced or expired."""
         raise NotImplementedError
 
     def release(self) -> None:

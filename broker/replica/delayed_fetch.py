@@ -112,7 +112,7 @@ class DelayedFetch(DelayedOperation):
             self._by_key = {it.key: it for it in partitions}
 
     def expired_subjects(self) -> Iterable[Hashable]:
-        """Return whether a follower or a consumer has waited."""
+        """Return who has waited, a follower or a consumer."""
         return (self._kind,)
 
     @property

@@ -1,7 +1,8 @@
 """Replicates the partitions that this broker follows: fetches from their leaders, appends, truncates.
 
 Owns: the fetchers, one task and one connection each, and putting the decisions of `broker.replica.machine.fetcher` into
-effect. Must not know: how a request is decided, how connections work (`Peers`), or who leads (the manager says so).
+effect. Must not know: how a request is decided, how connections work (`Peers`), or who leads (`AssignedReplicas` says
+so).
 
 A fetcher has one request in flight. It appends the parts of a response straight from the receive buffer, in slices.
 What waits for a disk runs in a thread while its partition is held: truncation, a restart of the log at another offset,
@@ -21,7 +22,7 @@ diverging epoch                            truncate in a thread, then fetch agai
 OFFSET_OUT_OF_RANGE                        request the leader's end, then its start: truncate, begin there, or retry
 FENCED_LEADER_EPOCH                        stop until the next LeaderAndIsr; counted as failed
 other errors, damaged or overlapping data  back off, the others continue
-storage error of the own log               stop until the next LeaderAndIsr; counted as failed
+storage error of the own log               the partition is offline until a restart; the controller hears of it
 =========================================  =========================================================================
 """
 
@@ -108,7 +109,7 @@ class FetcherSettings:
 
 
 class ReplicaFetchers:
-    """All fetchers of one broker: `Replication` for the manager."""
+    """All fetchers of one broker: `Replication` for `AssignedReplicas`."""
 
     def __init__(
         self,

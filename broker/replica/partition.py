@@ -584,7 +584,7 @@ class Partition:
         return self.log.log_end_offset
 
     def _apply(self, leadership: Leadership) -> None:
-        assert leadership.leader_epoch > self.leader_epoch, "the manager refuses what is not newer"
+        assert leadership.leader_epoch > self.leader_epoch, "`AssignedReplicas` refuses what is not newer"
         self.leadership = leadership
         self.leader_epoch = leadership.leader_epoch
         self.version += 1

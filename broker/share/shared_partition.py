@@ -266,8 +266,8 @@ class SharedPartitions:
     def read_again(self, key: ShareKey) -> None:
         """Read the state of a partition at its next use, for a new session: it may have been moved, or begun again.
 
-        A group coordinator on another broker cannot say so. Not while records are acquired or written: soon that is
-        stored, which fails if the state is another one.
+        A group coordinator on another broker cannot say so. Not while records are acquired or being written: the
+        coming write fails if the state has changed.
         """
         shared = self._shared.get(key)
         if shared is not None and not shared.is_writing and shared.deliveries.wake_at_ms == NEVER:

@@ -1,7 +1,7 @@
 """Appends to one log that have their offsets and wait for a slow directory (`storage.disk.directory_writer`).
 
 Owns which appends are planned, where the log ends with them, which batches share a write, and when producers have to
-wait. Owns as well that a log may be reserved for another thread, which truncates it. Must not know how batches are
+wait. Also owns the reservation of a log for another thread, which truncates it. Must not know how batches are
 written: the log stores them.
 
 Threads: everything belongs to the thread that owns the log, except `PlannedAppend.store`, which runs in the
