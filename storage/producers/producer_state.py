@@ -101,10 +101,8 @@ class CompletedTransaction(NamedTuple):
     It limits the last stable offset until the marker is committed.
     """
 
-    producer_id: int
     first_offset: int
     last_offset: int
-    is_aborted: bool
 
 
 class ProducerState:
@@ -117,7 +115,8 @@ class ProducerState:
         self._name = name
         self._producers: dict[int, ProducerEntry] = {}
         self._open: dict[int, int] = {}  # first offset of each open transaction, increasing -> producer id
-        self._ended: deque[CompletedTransaction] = deque()  # whose marker is not committed, in the order of the markers
+        self._ended: deque[CompletedTransaction] = deque()
+        """Those whose marker is not committed and that began before all that ended later: both offsets increase."""
         self.first_unstable_offset: int | None = None
         self.map_end_offset = 0
 
@@ -258,7 +257,8 @@ class ProducerState:
         if header.attributes & TRANSACTIONAL_BIT and entry.current_transaction_first_offset == NONE:
             entry.current_transaction_first_offset = base_offset
             self._open[base_offset] = header.producer_id
-            self._find_first_unstable()
+            if self.first_unstable_offset is None:
+                self.first_unstable_offset = base_offset
 
     def append_marker(self, header: BatchHeader, marker: TransactionMarker, offset: int) -> AbortedTransaction | None:
         """Apply a marker at `offset`.
@@ -278,8 +278,10 @@ class ProducerState:
         entry.current_transaction_first_offset = NONE
         del self._open[first_offset]
         is_aborted = marker.control_type is ControlType.ABORT
-        self._ended.append(CompletedTransaction(entry.producer_id, first_offset, offset, is_aborted))
-        self._find_first_unstable()
+        ended = self._ended
+        while ended and ended[-1].first_offset > first_offset:
+            ended.pop()  # the first unstable offset is below it as long as this one's marker is not committed
+        ended.append(CompletedTransaction(first_offset, offset))
         if not is_aborted:
             return None
         last_stable_offset = next(iter(self._open), offset + 1)
@@ -343,12 +345,9 @@ class ProducerState:
         self._find_first_unstable()
 
     def _find_first_unstable(self) -> None:
-        # `_ended` is sorted by markers, not by first offsets, so the smallest first offset must be searched. `_ended`
-        # is short: it contains the transactions that ended since the high watermark last moved.
         first = next(iter(self._open), None)
-        for transaction in self._ended:
-            if first is None or transaction.first_offset < first:
-                first = transaction.first_offset
+        if self._ended and (first is None or self._ended[0].first_offset < first):
+            first = self._ended[0].first_offset
         self.first_unstable_offset = first
 
 

@@ -1,5 +1,10 @@
 """The table of what a producer's batch meets, transactions and the last stable offset."""
 
+import sys
+from random import Random
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
@@ -9,6 +14,7 @@ from storage.producers.producer_state import BATCHES_KEPT, SEQUENCE_MAX, Produce
 from tests.storage.builders import NOW_MS, batch, marker
 
 PRODUCER = 7
+ENDS = ControlType.COMMIT, ControlType.ABORT
 
 
 def header(
@@ -142,6 +148,53 @@ def test_older_transaction_that_ended_last_limits_the_last_stable_offset() -> No
     producers.append_marker(marker_header(producer=1), TransactionMarker(ControlType.COMMIT, 0), 3)
     producers.on_high_watermark(3)
     assert producers.first_unstable_offset == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_order_of_transactions_and_high_watermarks_gives_the_lowest_first_offset(seed: int) -> None:
+    random, producers = Random(seed), ProducerState("topic-0")
+    begun: dict[int, int] = {}  # the first offset of each open transaction by producer
+    ended: list[tuple[int, int]] = []  # the first and the last offset of those whose marker is not committed
+    high_watermark = 0
+    for offset in range(400):
+        producer = random.randrange(12)
+        if producer in begun:
+            producers.append_marker(marker_header(producer=producer), TransactionMarker(random.choice(ENDS), 0), offset)
+            ended.append((begun.pop(producer), offset))
+        else:
+            producers.append_data(header(0, transactional=True, producer=producer), offset)
+            begun[producer] = offset
+        if random.random() < 0.2:
+            high_watermark = random.randint(high_watermark, offset + 1)
+            producers.on_high_watermark(high_watermark)
+            ended = [each for each in ended if each[1] >= high_watermark]
+        first_offsets = [*begun.values(), *(first for first, _ in ended)]
+        assert producers.first_unstable_offset == min(first_offsets, default=None)
+
+
+def lines_of_transactions(count: int) -> int:
+    """Return how many lines run to apply committed transactions while no high watermark is known, as after a crash."""
+    producers, lines = ProducerState("topic-0"), 0
+    data, end = header(0, transactional=True), marker_header()
+
+    def count_line(_: FrameType, event: str, __: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count_line
+
+    before = sys.gettrace()
+    sys.settrace(count_line)
+    try:
+        for number in range(count):
+            producers.append_data(data, 2 * number)
+            producers.append_marker(end, TransactionMarker(ControlType.COMMIT, 0), 2 * number + 1)
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_a_transaction_costs_no_more_after_thousands_of_others() -> None:
+    assert lines_of_transactions(1_000) < 11 * lines_of_transactions(100)
 
 
 def test_marker_without_data_starts_no_transaction() -> None:
