@@ -74,7 +74,7 @@ class Browser:
 
     def __init__(self, page: DevTools, downloads: Path) -> None:
         self.page = page
-        self.downloads = downloads
+        self._downloads = downloads
         self._size: tuple[int, int, bool] | None = None
         for domain in ("Page", "Runtime", "Log"):
             page.send(f"{domain}.enable")
@@ -108,6 +108,13 @@ class Browser:
 
         wait_until(is_true, what, timeout_s=WAIT_S, interval_s=POLL_S)
         return results[0]
+
+    def downloaded(self, name: str) -> str:
+        """Return the text of a file that the page has exported, and remove it. An empty file has the name before."""
+        path = self._downloads / name
+        text: str = self.wait(lambda: path.exists() and path.read_text(), name)
+        path.unlink()
+        return text
 
     def script(self, text: str, *arguments: object) -> Any:
         """Return the value of a script in the page."""

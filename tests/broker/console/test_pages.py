@@ -392,33 +392,27 @@ def test_11_what_is_shown_is_exported(site: Site) -> None:
     site.produce("exported", "a,b", '=cmd()|"x"')
     browser = site.open("topics/exported")
 
-    def downloaded(name: str) -> str:
-        path = browser.downloads / name
-        browser.wait(path.exists, name)
-        return path.read_text()
-
     browser.click("#export-csv")
-    rows = list(csv.DictReader(downloaded("exported.csv").splitlines()))
+    rows = list(csv.DictReader(browser.downloaded("exported.csv").splitlines()))
     assert [each["value"] for each in rows] == ['\'=cmd()|"x"', "a,b"]
     browser.click("#export-json")
-    lines = [json.loads(line) for line in downloaded("exported.jsonl").splitlines()]
+    lines = [json.loads(line) for line in browser.downloaded("exported.jsonl").splitlines()]
     assert [each["value"]["text"] for each in lines] == ['=cmd()|"x"', "a,b"]
     site.commit("exported-group", "exported", {0: 1})
     browser = site.open("groups/exported-group")
     browser.click("#export")
-    (row,) = csv.DictReader(downloaded("exported-group.csv").splitlines())
+    (row,) = csv.DictReader(browser.downloaded("exported-group.csv").splitlines())
     assert row | {"topic": "exported", "committed": "1", "end": "2", "lag": "1"} == row
     browser = site.open("topics/exported/search")
     browser.enter("#filter", "cmd\n")
     browser.sees("1 matches in")
-    (browser.downloads / "exported.jsonl").unlink()
     browser.click("#export-json")
-    assert len(downloaded("exported.jsonl").splitlines()) == 1
+    assert len(browser.downloaded("exported.jsonl").splitlines()) == 1
     browser = site.open("topics")
     browser.enter("#search", "exported")
     browser.wait(lambda: browser.count("tbody tr") == 1, "one topic")
     browser.click("#export")
-    (row,) = csv.DictReader(downloaded("topics.csv").splitlines())
+    (row,) = csv.DictReader(browser.downloaded("topics.csv").splitlines())
     assert row | {"name": "exported", "partitions": "1", "offsets": "2"} == row
 
 
@@ -432,9 +426,8 @@ def test_11_a_time_that_is_no_date_is_shown_and_exported_as_its_number(site: Sit
     browser.sees("1795228739867000001 ms", "tbody")
     browser.sees("2026-11-", "tbody")
     browser.click("#export-csv")
-    path = browser.downloads / "nanoseconds.csv"
-    browser.wait(path.exists, path.name)
-    found = sorted(each["timestamp"] for each in csv.DictReader(path.read_text().splitlines()))
+    rows = csv.DictReader(browser.downloaded("nanoseconds.csv").splitlines())
+    found = sorted(each["timestamp"] for each in rows)
     assert found == ["1795228739867000001", "2026-11-21T02:38:59.867Z"]
     browser.click("tbody tr:first-child td:nth-child(3) a")
     browser.sees("1795228739867000001 ms (CreateTime)", "dialog")
