@@ -54,12 +54,15 @@ class StoredRecords(Protocol):
 class CoordinatorLog(StoredRecords, Protocol):
     """The partitions of one internal topic."""
 
-    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
+    def append(
+        self, partition: int, batch: bytearray, timeout_ms: int, *, needs_isr: bool = True
+    ) -> Awaitable[None] | None:
         """Append `batch`, which is changed in place. Return None if all in-sync replicas have it already.
 
         Otherwise the awaitable ends once they have it, at most `timeout_ms` later, and once it is synced, if
         `flush.messages` demands that. The log has the batches in the order of the calls, and the awaitables end in this
-        order. Raises KafkaError, synchronously or when awaited.
+        order. Without `needs_isr` it ends once this broker has the batch, however few replicas are in sync. Raises
+        KafkaError, synchronously or when awaited.
         """
 
     def read_follower(self, partition: int, follower: int, offset: int, max_bytes: int) -> Awaitable[Buffer]:
@@ -82,14 +85,20 @@ class CoordinatorLog(StoredRecords, Protocol):
 
 
 def append_now(
-    log: CoordinatorLog, partition: int, batch: bytes, timeout_ms: int, finish: Callable[[ErrorCode], None]
+    log: CoordinatorLog,
+    partition: int,
+    batch: bytes,
+    timeout_ms: int,
+    finish: Callable[[ErrorCode], None],
+    *,
+    needs_isr: bool = True,
 ) -> None:
     """Append a batch in this step. `finish` is called with the outcome exactly once, possibly before this returns.
 
     It is a callback and not a coroutine: a request that waits may be cancelled, what follows from the append may not.
     """
     try:
-        awaited = log.append(partition, bytearray(batch), timeout_ms)
+        awaited = log.append(partition, bytearray(batch), timeout_ms, needs_isr=needs_isr)
     except KafkaError as error:
         finish(error.code)
         return

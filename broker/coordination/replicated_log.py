@@ -83,20 +83,23 @@ class ReplicatedLog:
         """Return the offset after the last record. Raises KafkaError if this broker does not lead the partition."""
         return self._require(partition).log.log_end_offset
 
-    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> asyncio.Future[None] | None:
+    def append(
+        self, partition: int, batch: bytearray, timeout_ms: int, *, needs_isr: bool = True
+    ) -> asyncio.Future[None] | None:
         """Append `batch`, which is changed in place. Return None if all in-sync replicas have it already.
 
         Otherwise the future is done once they have it, and it is synced if `flush.messages` demands that, in the order
-        of the log. Raises KafkaError, synchronously or from the future.
+        of the log. Without `needs_isr` it is done once this broker has it, however few replicas are in sync. Raises
+        KafkaError, synchronously or from the future.
         """
         bound = bind(self._bound, self._replica_manager, self._topic, partition)
         if bound is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        result = bound.append(memoryview(batch), needs_isr=True, now_ms=self._clock.now_ms(), origin=_COORDINATOR)
+        result = bound.append(memoryview(batch), needs_isr=needs_isr, now_ms=self._clock.now_ms(), origin=_COORDINATOR)
         found = bound.partition
         if self._own_appends.is_complete(bound, result.last_offset + 1):
             return None  # this broker is alone in the ISR: the hot path needs no future and no timer
-        append = AwaitedAppend(found, found.leading_since, result.last_offset + 1)
+        append = AwaitedAppend(found, found.leading_since, result.last_offset + 1, needs_isr)
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def decide() -> None:

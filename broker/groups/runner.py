@@ -123,7 +123,7 @@ class GroupRunner:
             group.timer = self._timer.schedule(wake_at_ms, lambda: self._wake(group))
 
     def append_tombstones(self, partition: OffsetsPartition, keys: Sequence[bytes]) -> None:
-        """Remove records from the log by their keys. No request waits for it.
+        """Remove records from the log by their keys, also while too few replicas are in sync. No request waits for it.
 
         What is removed here and still in the log, because the append failed, expires once more after the next load.
         """
@@ -133,7 +133,7 @@ class GroupRunner:
                 logger.error("Partition %d: tombstones were not stored: %s", partition.number, error.name)
 
         for batch in tombstone_batches(keys, self._clock.now_ms(), self._settings.form.compression):
-            self._append(partition, batch, finish)
+            self._append(partition, batch, finish, needs_isr=False)
 
     def _perform(self, group: CoordinatedGroup, machine: Group, effect: Effect) -> None:
         if isinstance(effect, RespondToJoin | RespondToSync):
@@ -221,8 +221,16 @@ class GroupRunner:
         group.machine.advance(self.moment())
         self.settle(group, "time passed")
 
-    def _append(self, partition: OffsetsPartition, batch: bytes, finish: Callable[[ErrorCode], None]) -> None:
-        append_now(self._log, partition.number, batch, self._settings.commit_timeout_ms, finish)
+    def _append(
+        self,
+        partition: OffsetsPartition,
+        batch: bytes,
+        finish: Callable[[ErrorCode], None],
+        *,
+        needs_isr: bool = True,
+    ) -> None:
+        timeout_ms = self._settings.commit_timeout_ms
+        append_now(self._log, partition.number, batch, timeout_ms, finish, needs_isr=needs_isr)
 
 
 def _resolve(effect: RespondToJoin | RespondToSync) -> None:

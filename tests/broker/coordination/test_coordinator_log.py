@@ -25,7 +25,7 @@ async def test_synchronous_append_is_reported_before_the_call_returns() -> None:
 
 def test_an_append_without_an_awaitable_needs_no_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     log, outcomes = FakeLog(), list[ErrorCode]()
-    monkeypatch.setattr(log, "append", lambda *_: None)
+    monkeypatch.setattr(log, "append", lambda *_, **__: None)
     append_now(log, 0, BATCH, 1_000, outcomes.append)
     assert outcomes == [ErrorCode.NONE]
 
@@ -38,7 +38,7 @@ async def test_a_future_that_is_done_is_reported_before_the_call_returns(
     log.holds = True
     done = log.append(0, bytearray(BATCH), 1_000)
     log.release(error=error)
-    monkeypatch.setattr(log, "append", lambda *_: done)
+    monkeypatch.setattr(log, "append", lambda *_, **__: done)
     append_now(log, 0, BATCH, 1_000, outcomes.append)
     assert outcomes == [error or ErrorCode.NONE]
 

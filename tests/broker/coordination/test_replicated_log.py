@@ -40,8 +40,11 @@ class Coordinating(Leading):
     def host(self, flush_messages: int, isr: tuple[int, ...] = (BROKER,)) -> Partition:
         return self.lead(TOPIC, 0, isr, {"flush.messages": str(flush_messages)})
 
-    def append(self, name: str) -> None:
-        append_now(self.log, 0, BATCH, TIMEOUT_MS, lambda error: self.finished.append((name, error)))
+    def append(self, name: str, *, needs_isr: bool = True) -> None:
+        def finish(error: ErrorCode) -> None:
+            self.finished.append((name, error))
+
+        append_now(self.log, 0, BATCH, TIMEOUT_MS, finish, needs_isr=needs_isr)
 
     @property
     def successes(self) -> list[str]:
@@ -140,6 +143,16 @@ async def test_append_waits_for_replicas_and_its_sync(here: Coordinating) -> Non
     here.replica_manager.produce_purgatory.check_and_complete((TOPIC, 0))
     await turns()
     assert here.successes == ["a"]
+
+
+async def test_append_that_needs_no_isr_is_complete_once_it_is_written(here: Coordinating) -> None:
+    partition = here.lead(TOPIC, 0, (BROKER, BROKER + 1), {"min.insync.replicas": "2"})
+    partition.lead(Leadership(1, BROKER, 1, (BROKER,), 1, (BROKER, BROKER + 1)), 0)
+    here.append("refused")
+    here.append("written", needs_isr=False)
+    await turns()
+    assert here.finished == [("refused", ErrorCode.NOT_ENOUGH_REPLICAS), ("written", ErrorCode.NONE)]
+    assert partition.log.log_end_offset == 1
 
 
 async def test_marker_is_synced_and_follows_earlier_appends(here: Coordinating) -> None:

@@ -33,6 +33,7 @@ class FakeLog:
         self.logs: dict[int, bytearray] = {}
         self.start_offsets: dict[int, int] = {}
         self.append_error: ErrorCode | None = None
+        self.has_enough_in_sync = True
         self.read_error: Exception | None = None
         self.holds = False
         self.held: list[HeldAppend] = []
@@ -40,9 +41,13 @@ class FakeLog:
         self.followers: dict[int, FakeLog] = {}
         """The logs of in-sync followers by broker id."""
 
-    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
+    def append(
+        self, partition: int, batch: bytearray, timeout_ms: int, *, needs_isr: bool = True
+    ) -> Awaitable[None] | None:
         if self.append_error is not None:
             raise KafkaError(self.append_error)
+        if needs_isr and not self.has_enough_in_sync:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         if not self.holds:
             self.write(partition, batch)
             return None

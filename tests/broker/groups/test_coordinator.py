@@ -715,9 +715,7 @@ async def test_resigning_fails_parked_requests_with_not_coordinator(here: Surrou
     await stable(here, "a")
     newcomer = join(here, "b")
     here.log.holds = True
-    here.coordinator.partitions.resign(0, leader_epoch=-1)
-    assert state(here) is GroupState.PREPARING_REBALANCE  # an older epoch than the one it leads in
-    here.coordinator.partitions.resign(0, leader_epoch=1)
+    here.coordinator.partitions.resign(0)
     assert isinstance(newcomer, Promise)
     assert (await newcomer).error is ErrorCode.NOT_COORDINATOR
     assert failure_of(here) is ErrorCode.NOT_COORDINATOR
@@ -745,8 +743,6 @@ async def test_becoming_leader_again_keeps_the_loaded_groups(here: Surroundings)
     commit(here, {T0: at(1)})
     here.coordinator.partitions.become_leader(0, 5)
     assert committed(here) == {T0: 1}
-    here.coordinator.partitions.resign(0, leader_epoch=4)
-    assert committed(here) == {T0: 1}
 
 
 async def test_resigning_stops_loading(here: Surroundings) -> None:
@@ -754,7 +750,7 @@ async def test_resigning_stops_loading(here: Surroundings) -> None:
     here.coordinator = here.new_coordinator()
     here.coordinator.partitions.become_leader(0, 1)
     await asyncio.sleep(0)
-    here.coordinator.partitions.resign(0, 2)
+    here.coordinator.partitions.resign(0)
     await here.idle()
     assert failure_of(here) is ErrorCode.NOT_COORDINATOR
 

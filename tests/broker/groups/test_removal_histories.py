@@ -48,7 +48,9 @@ class LateLog(FakeLog):
         self.rng = rng
         self.undecided: list[asyncio.Future[None]] = []
 
-    def append(self, partition: int, batch: bytearray, timeout_ms: int) -> Awaitable[None] | None:
+    def append(
+        self, partition: int, batch: bytearray, timeout_ms: int, *, needs_isr: bool = True
+    ) -> Awaitable[None] | None:
         self.write(partition, batch)
         if not self.undecided and self.rng.random() < 0.5:
             return None

@@ -38,3 +38,14 @@ async def test_group_of_another_coordinator_gets_not_coordinator(version: int) -
     served.coordinator.partitions.resign(0)
     response = await served.ask(delete_groups, DeleteGroupsRequest(groups_names=["g"]), version)
     assert [each.error_code for each in response.results] == [ErrorCode.NOT_COORDINATOR]
+
+
+async def test_a_group_that_is_deleted_while_few_replicas_are_in_sync_is_gone_after_the_next_load() -> None:
+    served = await Served.up()
+    offset = OffsetAndMetadata(offset=1, metadata="", commit_timestamp_ms=0)
+    start(served.coordinator.offsets.commit("e", Committer(), {("t", 0): offset}))
+    served.here.log.has_enough_in_sync = False
+    response = await served.ask(delete_groups, DeleteGroupsRequest(groups_names=["e"]), VERSIONS[-1])
+    assert [each.error_code for each in response.results] == [ErrorCode.NONE]
+    await served.here.restart()
+    assert served.coordinator.inspection.group("e") is None
