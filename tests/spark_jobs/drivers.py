@@ -25,7 +25,7 @@ def kill_driver(arguments: Sequence[str], log: Path, is_due: Callable[[], bool],
     command = [sys.executable, "-P", "-m", *arguments]
     with (
         log.open("wb") as errors,
-        subprocess.Popen(command, env=environment, stderr=errors, start_new_session=True) as process,
+        subprocess.Popen(command, env=environment, cwd=log.parent, stderr=errors, start_new_session=True) as process,
     ):
         try:
             deadline = time.monotonic() + _START_TIMEOUT_S

@@ -27,7 +27,7 @@ class Index(ThreadingHTTPServer):
     @contextmanager
     def serving(cls) -> Iterator[Self]:
         with cls() as server:
-            thread = threading.Thread(target=server.serve_forever)
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
             thread.start()
             try:
                 yield server

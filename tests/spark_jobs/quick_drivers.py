@@ -24,7 +24,7 @@ SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # With one compiler, 48 MB are reserved for compiled code. The jobs of all tests in one driver compile more than that:
 # the JVM would search for code to discard, and compile it again.
 _FOR_ALL_JOBS = "-XX:ReservedCodeCacheSize=256m -Xmn300m"
-_UNSYNCED_DERBY = "-Dderby.system.durability=test"
+_QUICK_DERBY = "-Dderby.system.durability=test -Dderby.stream.error.file=/dev/null"
 _WORKER_PYTHON = Path(__file__).with_name("worker_python")
 _OF_THE_RUN = ("SPARK_LOCAL_DIRS", "SPARK_SUBMIT_OPTS")
 _FILE_SYSTEM = Path(__file__).parent / "java" / "QuickLocalFileSystem.java"
@@ -115,7 +115,7 @@ def _jar_of(classes: Path) -> Path:
 def _settings(first_jars: list[Path], more_options: str) -> dict[str, str]:
     file_system = _FILE_SYSTEM.stem
     return {
-        "spark.driver.extraJavaOptions": f"{SHORT_LIVED_JVM} {_FOR_ALL_JOBS} {_UNSYNCED_DERBY} {more_options}".strip(),
+        "spark.driver.extraJavaOptions": f"{SHORT_LIVED_JVM} {_FOR_ALL_JOBS} {_QUICK_DERBY} {more_options}".strip(),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, first_jars)),
         "spark.hadoop.fs.file.impl": file_system,
         "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{file_system}$ForContexts",

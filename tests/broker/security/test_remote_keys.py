@@ -104,7 +104,7 @@ def test_redirects_are_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFix
             pass
 
     with HTTPServer(("127.0.0.1", 0), Provider) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             found = {}
