@@ -1,5 +1,6 @@
 """A cluster whose brokers log in to each other over TLS, with a real ZooKeeper."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,9 +21,11 @@ from tests.support.certificates import Stores
 from tests.support.cluster import Cluster
 from tests.support.java import pyspark_jars
 from tests.support.parts import skip_when_unavailable
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 60
 BROKERS = 2
+LOGIN_MS = 2_000
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.internal.plain.sasl.jaas.config": f"{LOGIN_MODULES['PLAIN']} required {users};",
-        "connections.max.reauth.ms": "2000",
+        "connections.max.reauth.ms": str(LOGIN_MS),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(stores.issue("broker", "broker")),
         "ssl.truststore.type": "PEM",
@@ -56,12 +59,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-def test_followers_replicate_over_their_logins(cluster: Cluster) -> None:
-    bootstrap = ",".join(broker.bootstrap for broker in cluster.brokers.values())
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("replicated", 2, BROKERS)])["replicated"].result(DEADLINE_S)
+def bootstrap_of(cluster: Cluster) -> str:
+    return ",".join(broker.bootstrap for broker in cluster.brokers.values())
+
+
+def produce_to_all(cluster: Cluster) -> None:
+    """Have every replica get 100 records a partition; that of an ISR must."""
     failures = []
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer = Producer({"bootstrap.servers": bootstrap_of(cluster), "acks": "all"})
     for number in range(200):
         producer.produce(
             "replicated",
@@ -71,6 +76,13 @@ def test_followers_replicate_over_their_logins(cluster: Cluster) -> None:
         )
     assert producer.flush(DEADLINE_S) == 0
     assert failures == []
+
+
+def test_followers_replicate_over_their_logins(cluster: Cluster) -> None:
+    bootstrap = bootstrap_of(cluster)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("replicated", 2, BROKERS)])["replicated"].result(DEADLINE_S)
+    produce_to_all(cluster)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["replicated"])
     try:
@@ -83,9 +95,12 @@ def test_followers_replicate_over_their_logins(cluster: Cluster) -> None:
 
 
 def test_brokers_log_in_again_before_their_logins_end(cluster: Cluster) -> None:
-    """Logins last two seconds, and the test before took longer with its replication."""
-    logs = [(cluster.folder / str(name) / "server.log") for name in cluster.folder.iterdir() if name.is_dir()]
-    text = "".join(path.read_text() for path in logs if path.exists())
+    """Logins last two seconds: after another one, what is produced reaches the followers over new ones."""
+    time.sleep(LOGIN_MS / 1000)
+    produce_to_all(cluster)
+    texts = [broker.log.read_text() for broker in cluster.brokers.values()]
+    assert all(texts)
+    text = "".join(texts)
     assert "its login has expired" not in text
     assert "Failed authentication" not in text
     assert "between brokers" not in text
@@ -108,7 +123,4 @@ def test_acls_reach_the_other_broker(cluster: Cluster) -> None:
     wanted = AclBindingFilter(
         ResourceType.TOPIC, "t", ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
-    for _ in range(100):
-        if second.describe_acls(wanted).result(DEADLINE_S):
-            return
-    raise AssertionError("the other broker does not know the ACL")
+    wait_until(lambda: bool(second.describe_acls(wanted).result(DEADLINE_S)))

@@ -84,24 +84,6 @@ def test_leader_moves_to_other_brokers(cluster: Cluster, tmp_path: Path) -> None
     assert listed == "No partition reassignments found.\n"
 
 
-def test_move_that_cannot_finish_is_cancelled(cluster: Cluster, tmp_path: Path) -> None:
-    topic = create_topic(cluster, 1)
-    (before,) = replicas_of(cluster, topic)
-    reassign(cluster, topic, plan(tmp_path, topic, before[:2]))
-    absent = before[2]
-    path = plan(tmp_path, topic, [before[0], absent])
-    run_tool(cluster, "admin.reassign_partitions", "--execute", "--reassignment-json-file", path)
-    cluster.kill(absent)
-    # Throttles could not be removed from the broker that is gone.
-    cancel = ("--cancel", "--preserve-throttles", "--reassignment-json-file", path)
-    printed = run_tool(cluster, "admin.reassign_partitions", *cancel)
-    if "Successfully cancelled" in printed:  # the copy may have been complete before
-        assert f"Successfully cancelled partition reassignment for: {topic}-0\n" in printed
-        cluster.wait_until(
-            lambda: set(replicas_of(cluster, topic)[0]) == set(before[:2]), "the replicas are the old ones"
-        )
-
-
 def test_preferred_leaders_are_elected(cluster: Cluster, topic: str) -> None:
     first = cluster.leader(topic)
     cluster.restart(first)

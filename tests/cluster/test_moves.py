@@ -181,7 +181,8 @@ def test_acknowledged_records_survive_deaths_in_each_phase_of_moves(cluster: Pro
         # Before the controller knows, it may give the dead broker a new topic.
         partition.wait_until(lambda: killed.broker_id in partition.state.offline_replicas, "the death is known")
         move_beside(cluster, tmp_path, [it for it in range(3) if it != killed.broker_id])
-        partition.tool("--cancel", "--preserve-throttles")
+        printed = partition.tool("--cancel", "--preserve-throttles")
+        assert f"Successfully cancelled partition reassignment for: {TOPIC}-0\n" in printed
         partition.wait_until(lambda: not partition.is_moving, "the move is cancelled")
         assert sorted(partition.state.replica_nodes) == sorted(before)
         load.wait_for(20)

@@ -1,4 +1,4 @@
-"""The diagrams in docs/controller.md are generated from the tables. Run with REWRITE=1 to generate them again."""
+"""The diagrams in docs/controller.md are generated from the tables. `MILENA_REGENERATE=1` generates them again."""
 
 import os
 from collections.abc import Mapping
@@ -39,6 +39,6 @@ def test_documented_state_diagrams_match_the_tables(name: str) -> None:
     begin = page.index("\n", page.index(f"<!-- picture of {name}:"))
     end = page.index("<!-- end -->", begin)
     drawn = page[:begin] + "\n" + PICTURES[name] + "\n" + page[end:]
-    if os.environ.get("REWRITE"):
+    if os.environ.get("MILENA_REGENERATE"):
         PAGE.write_text(drawn)
     assert page == drawn

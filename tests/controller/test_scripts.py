@@ -3,8 +3,8 @@
 They are the same over the store in memory, with immediate or late watches, and over a real ZooKeeper. The embedded
 store has one session, and so only one broker.
 
-A file in `scripts/` is a list of blocks: a command, `----`, what could be seen. Run with REWRITE=1 to write what is
-seen now into the files, and commit only differences that you understand.
+A file in `scripts/` is a list of blocks: a command, `----`, what could be seen. Run with MILENA_REGENERATE=1 to write
+what is seen now into the files, and commit only differences that you understand.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ async def _play(script: str, cluster: ScriptedCluster) -> str:
 def test_scripted_events_lead_to_the_expected_state_and_requests(path: Path) -> None:
     script = path.read_text()
     seen = asyncio.run(_play(script, ScriptedCluster()))
-    if os.environ.get("REWRITE"):
+    if os.environ.get("MILENA_REGENERATE"):
         path.write_text(seen)
     assert seen == script
 

@@ -302,6 +302,7 @@ def test_the_build_context_contains_all_copied_files(dockerfile: str) -> None:
         assert {Path(source).parts[0] for source in line.split() if source != "."} <= kept
 
 
+@pytest.mark.soak  # needs Docker or Podman
 def test_installed_compose_commands_accept_the_file() -> None:
     for command in COMPOSE_COMMANDS:
         if shutil.which(command[0]) is None:

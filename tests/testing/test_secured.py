@@ -53,7 +53,12 @@ def test_a_wrong_password_is_refused(broker: Broker) -> None:
     errors: list[str] = []
     settings = broker.client_settings() | {"sasl.password": "wrong", "log_level": 0}
     admin = AdminClient({**settings, "error_cb": lambda error: errors.append(error.name())})
-    wait_until(lambda: admin.poll(0.02) or "_AUTHENTICATION" in errors)
+
+    def is_refused() -> bool:
+        admin.poll(0.02)
+        return "_AUTHENTICATION" in errors
+
+    wait_until(is_refused)
 
 
 def test_kafka_python_connects(broker: Broker) -> None:

@@ -330,7 +330,7 @@ def test_client_that_reads_no_responses_is_not_read(server: RunningCoordination,
     client = connect()
     create(client, "/data", bytes(50_000))
     flood = connect()
-    flood._socket.settimeout(0.2)
+    flood._socket.settimeout(1)
     request = struct.pack(">ii", 1, GET_DATA) + string("/data") + b"\0"
     with pytest.raises(TimeoutError):
         repeat(lambda: flood.send_frame(request))

@@ -176,11 +176,25 @@ def test_a_client_may_change_its_version_between_transactions() -> None:
     assert completed(transaction).current.holder == NEXT
 
 
+OUTCOMES_OF_VERSION_1 = {
+    TransactionState.EMPTY: [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE],
+    ONGOING: ["stored", "stored"],
+    TransactionState.PREPARE_COMMIT: [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE],
+    TransactionState.PREPARE_ABORT: [ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS],
+    TransactionState.COMPLETE_COMMIT: [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE],
+    TransactionState.COMPLETE_ABORT: [ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE],
+}
+"""What a commit and an abort get."""
+
+
 @pytest.mark.parametrize("state", RESTING, ids=lambda state: state.title)
 def test_an_end_of_version_1_raises_no_epoch(state: TransactionState) -> None:
     transaction = transaction_in(state)
+    decisions = []
     for is_committed in (True, False):
         decision = transaction.end(EndOfTransaction(PRODUCER, is_committed), NOW_MS)
         if isinstance(decision, Metadata):
             assert (decision.producer_epoch, decision.client_version) == (PRODUCER.epoch, VERSION_1)
             transaction.fail()
+        decisions.append("stored" if isinstance(decision, Metadata) else decision)
+    assert decisions == OUTCOMES_OF_VERSION_1[state]
