@@ -156,7 +156,9 @@ def move_beside(cluster: ProcessCluster, folder: Path, brokers: list[int]) -> No
     beside.wait_until(lambda: not beside.is_moving, "the other move is complete")
 
 
-def test_acknowledged_records_survive_deaths_in_each_phase_of_moves(cluster: ProcessCluster, tmp_path: Path) -> None:
+def test_acknowledged_records_survive_deaths_in_each_phase_of_moves(
+    cluster: ProcessCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     partition = MovedPartition(cluster, tmp_path)
     fill(cluster)
     with NumberedLoad(cluster.bootstrap_servers, TOPIC, 1) as load:
@@ -181,8 +183,8 @@ def test_acknowledged_records_survive_deaths_in_each_phase_of_moves(cluster: Pro
         # Before the controller knows, it may give the dead broker a new topic.
         partition.wait_until(lambda: killed.broker_id in partition.state.offline_replicas, "the death is known")
         move_beside(cluster, tmp_path, [it for it in range(3) if it != killed.broker_id])
-        printed = partition.tool("--cancel", "--preserve-throttles")
-        assert f"Successfully cancelled partition reassignment for: {TOPIC}-0\n" in printed
+        partition.tool("--cancel", "--preserve-throttles")
+        assert f"Successfully cancelled partition reassignment for: {TOPIC}-0\n" in capsys.readouterr().out
         partition.wait_until(lambda: not partition.is_moving, "the move is cancelled")
         assert sorted(partition.state.replica_nodes) == sorted(before)
         load.wait_for(20)
