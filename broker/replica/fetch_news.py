@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from itertools import islice
 from typing import Protocol
 
 Postpone = Callable[[Callable[[], None]], object]
@@ -64,11 +65,12 @@ class FetchNews:
             if not watchers:
                 del self.watched[key]
 
-    def unwatch_all(self, watches: deque[tuple[Hashable, Watcher]]) -> None:
+    def unwatch_all(self, watches: Iterator[tuple[Hashable, Watcher]]) -> None:
         """Remove these watches, in several steps if they are many."""
-        for _ in range(min(len(watches), UNWATCHED_TOGETHER_MAX)):
-            self.unwatch(*watches.popleft())
-        if watches:
+        together = list(islice(watches, UNWATCHED_TOGETHER_MAX))
+        for key, watcher in together:
+            self.unwatch(key, watcher)
+        if len(together) == UNWATCHED_TOGETHER_MAX:
             self._postpone(lambda: self.unwatch_all(watches))
 
     def notify(self, key: Hashable) -> None:

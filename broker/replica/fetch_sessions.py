@@ -35,8 +35,7 @@ Invariants, which `check` tests:
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import field
 from typing import Protocol
 from uuid import UUID
@@ -94,12 +93,14 @@ class FetchPartition:
     def note_event(self) -> bool:
         """Part of `Watcher`."""
         session = self.session
-        if session is None or session.is_closed:
+        if session is None:
             return False
-        session.news[self.key] = self
         if self.follower is not None:
             # Until this event every fetch of the session was a fetch at the end of this partition's log.
             self.follower.confirm(session.last_used_ms)
+        if session.is_closed:  # its watches are removed in steps
+            return False
+        session.news[self.key] = self
         return session.on_news is not None
 
     def wake(self) -> None:
@@ -370,13 +371,16 @@ class FetchSessionCache:
             # A request of the session that is served in slices may still use it.
             session.is_closed = True
             self.partition_count -= len(session.partitions)
-            for known in session.partitions.values():
-                self._confirm(known, session)
             session.news.clear()
-            watches: deque[tuple[Hashable, Watcher]] = deque(
-                ((known.topic, known.partition), known) for known in session.partitions.values()
-            )
-            self._news.unwatch_all(watches)
+            self._news.unwatch_all(self._leaving(session, list(session.partitions.values())))
+
+    def _leaving(
+        self, session: FetchSession, partitions: Iterable[FetchPartition]
+    ) -> Iterator[tuple[Hashable, Watcher]]:
+        """Yield the watch of each partition of a closed session, whose follower had everything if it is still there."""
+        for known in partitions:
+            self._confirm(known, session)
+            yield (known.topic, known.partition), known
 
     def _confirm(self, partition: FetchPartition, session: FetchSession) -> None:
         """Note that a follower had everything at the last fetch of a session, which it leaves without an event."""

@@ -5,10 +5,8 @@ Costs are counted as lines that Python runs: they do not depend on the machine. 
 """
 
 import statistics
-import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -17,6 +15,7 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.builder import RecordData, build_batch
 from tests.support.in_process import InProcessBroker, running_broker
+from tests.support.lines import counted_lines
 from tests.support.members import join_alone
 
 RECORD = build_batch([RecordData(timestamp=1_700_000_000_000, key=b"k", value=b"v" * 100)])
@@ -29,19 +28,9 @@ GROWTH_MAX = 1.15  # G-8: reading 20 GB is to be as fast as reading 1 GB, within
 
 async def lines_of(work: Coroutine[Any, Any, None]) -> int:
     """Return how many lines run until `work` ends."""
-    lines = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal lines
-        lines += event == "line"
-        return count
-
-    sys.settrace(count)
-    try:
+    with counted_lines() as lines:
         await work
-    finally:
-        sys.settrace(None)
-    return lines
+    return lines.count
 
 
 async def fill(broker: InProcessBroker, topic: str, segments: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from base.pause import never, whole
 from broker.replica import fetch_sessions
-from broker.replica.fetch_news import FetchNews
+from broker.replica.fetch_news import UNWATCHED_TOGETHER_MAX, FetchNews
 from broker.replica.fetch_sessions import (
     EPOCH_MAX,
     EVICTION_MS,
@@ -20,9 +20,11 @@ from broker.replica.fetch_sessions import (
     FetchSessionCache,
     PartitionKey,
 )
+from broker.replica.machine.isr import FollowerProgress
 from protocol.errors import ErrorCode, KafkaError
 from tests.storage.builders import done, pause, steps_of
 from tests.support.invariants import broken, stated
+from tests.support.lines import counted_lines
 
 NO_ID = UUID(int=0)
 CONSUMER = (-1, False)
@@ -436,23 +438,52 @@ def test_forgotten_partition_does_not_return_when_it_is_served() -> None:
     assert session.news["a", 0].fetch_offset == 7
 
 
-def test_thousands_of_watches_of_a_session_are_removed_in_parts() -> None:
+@pytest.mark.parametrize("count", [2_000, 5_000])
+def test_thousands_of_partitions_of_a_session_are_left_in_parts(count: int) -> None:
     postponed: list[Callable[[], None]] = []
     news = FetchNews(postponed.append)
     cache = cache_of(10, news)
-    context = ask(cache, 0, INITIAL_EPOCH, *(wanted("a", number) for number in range(5_000)))
+    context = ask(cache, 0, INITIAL_EPOCH, *(wanted("a", number) for number in range(count)))
     session = cache.open(context, is_follower=False, uses_topic_ids=False, reader=CONSUMER, now_ms=0)
     assert session is not None
-    for partition in context.partitions.values():
+    partitions = list(context.partitions.values())
+    for partition in partitions:
         partition.session = session
         cache.settle(session, partition)
-    assert len(news.watched) == 5_000
-    ask(cache, session.id, FINAL_EPOCH)
-    assert 0 < len(news.watched) < 5_000
-    assert not any(partition.note_event() for partition in context.partitions.values())
+    assert len(news.watched) == count
+    with counted_lines() as lines:
+        ask(cache, session.id, FINAL_EPOCH)
+    assert lines.count < 16 * UNWATCHED_TOGETHER_MAX, "a step that does not grow with the session"
+    assert len(news.watched) == count - UNWATCHED_TOGETHER_MAX
+    assert not any(partition.note_event() for partition in partitions)
     while postponed:
         postponed.pop()()
     assert not news.watched
+
+
+def caught_up(*partitions: FetchPartition) -> list[int]:
+    return [it.follower.caught_up_ms for it in partitions if isinstance(it.follower, FollowerProgress)]
+
+
+def test_a_follower_of_a_closed_session_had_everything_until_the_next_event() -> None:
+    postponed: list[Callable[[], None]] = []
+    news = FetchNews(postponed.append)
+    cache = cache_of(10, news)
+    context = ask(cache, 0, INITIAL_EPOCH, *(wanted("a", number) for number in range(UNWATCHED_TOGETHER_MAX + 2)))
+    session = cache.open(context, is_follower=True, uses_topic_ids=False, reader=CONSUMER, now_ms=70)
+    assert session is not None
+    *_, changed, last = context.partitions.values()
+    for partition in context.partitions.values():
+        partition.session = session
+        partition.follower = FollowerProgress()
+        partition.follower.fetched(0, 0, 0, 1, now_ms=0)
+        cache.settle(session, partition)
+    ask(cache, session.id, FINAL_EPOCH)
+    news.notify((changed.topic, changed.partition))
+    assert caught_up(changed, last) == [70, 0], "the step for the last one is to come"
+    while postponed:
+        postponed.pop()()
+    assert caught_up(changed, last) == [70, 70]
 
 
 BREAKS: dict[str, Callable[[FetchSessionCache, FetchSession], object]] = {

@@ -1,9 +1,6 @@
 """The table of what a producer's batch meets, transactions and the last stable offset."""
 
-import sys
 from random import Random
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -12,6 +9,7 @@ from protocol.records.batch import BatchHeader, read_header
 from protocol.records.control import ControlType, TransactionMarker
 from storage.producers.producer_state import BATCHES_KEPT, SEQUENCE_MAX, ProducerState
 from tests.storage.builders import NOW_MS, batch, marker
+from tests.support.lines import counted_lines
 
 PRODUCER = 7
 ENDS = ControlType.COMMIT, ControlType.ABORT
@@ -174,23 +172,13 @@ def test_any_order_of_transactions_and_high_watermarks_gives_the_lowest_first_of
 
 def lines_of_transactions(count: int) -> int:
     """Return how many lines run to apply committed transactions while no high watermark is known, as after a crash."""
-    producers, lines = ProducerState("topic-0"), 0
+    producers = ProducerState("topic-0")
     data, end = header(0, transactional=True), marker_header()
-
-    def count_line(_: FrameType, event: str, __: object) -> Any:
-        nonlocal lines
-        lines += event == "line"
-        return count_line
-
-    before = sys.gettrace()
-    sys.settrace(count_line)
-    try:
+    with counted_lines() as lines:
         for number in range(count):
             producers.append_data(data, 2 * number)
             producers.append_marker(end, TransactionMarker(ControlType.COMMIT, 0), 2 * number + 1)
-    finally:
-        sys.settrace(before)
-    return lines
+    return lines.count
 
 
 def test_a_transaction_costs_no_more_after_thousands_of_others() -> None:
