@@ -108,13 +108,19 @@ class Guard:
         self.is_cancelled = False
 
 
+GUARDS_MAX = 100_000
+"""They take about 25 MB."""
+
 GuardKey = tuple[TopicPartition, int]
 LeadingSince = Callable[[TopicPartition], int]
 """Returns the leader epoch in which this broker became the leader of a partition (`Partition.leading_since`)."""
 
 
 class Guards:
-    """The guards of all partitions led here. Those of producers that send nothing more expire."""
+    """The guards of all partitions led here. Those of producers that send nothing more expire.
+
+    Anybody may name any producer id: beyond `GUARDS_MAX` those that were used least recently are cancelled.
+    """
 
     def __init__(self, expiration_ms: Callable[[], int], leading_since: LeadingSince) -> None:
         """`expiration_ms()` returns how long a partition keeps an inactive producer (producer.id.expiration.ms)."""
@@ -137,6 +143,8 @@ class Guards:
             guard.lowest_sequence = min(guard.lowest_sequence, sequence)
         guard.used_ms = now_ms
         self._guards.move_to_end(key)
+        if len(self._guards) > GUARDS_MAX:
+            self._guards.popitem(last=False)[1].is_cancelled = True
         return guard
 
     def cancel(self, partition: TopicPartition, producer_id: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from base.topic_partition import TopicPartition
+from broker.replica import transaction_verification
 from broker.replica.partition import Leadership
 from broker.replica.transaction_verification import (
     ADDITIONS_MAX,
@@ -262,6 +263,16 @@ def test_guards_of_silent_producers_are_dropped() -> None:
     clock.advance(EXPIRATION_MS // 2 + 1)
     guards.take(("u", 0), Producer(7, 0), 0, clock.now_ms())
     assert len(guards) == 2
+
+
+def test_beyond_the_most_guards_the_least_recent_one_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_verification, "GUARDS_MAX", 3)
+    guards = Guards(lambda: EXPIRATION_MS, lambda partition: 0)
+    taken = [guards.take(("t", 0), Producer(number, 0), 0, now_ms=0) for number in range(3)]
+    guards.take(("t", 0), Producer(0, 0), 0, now_ms=1)
+    guards.take(("t", 0), Producer(9, 0), 0, now_ms=1)
+    assert [guard.is_cancelled for guard in taken] == [False, True, False]
+    assert len(guards) == 3
 
 
 # Offsets
