@@ -106,7 +106,9 @@ async def handle(services: Needs, request: ScannedFetch, context: RequestContext
             return await _message(services, context, fetch.session_id, sent, is_urgent=read.is_urgent)
         return await _rows(services, context, fetch.session_id, sent, is_committed=is_committed)
     finally:
-        fetch.release()
+        if fetch.reserved_size:
+            context.with_extras().records_size = fetch.reserved_size
+            fetch.release()
 
 
 def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> FetchResponse:

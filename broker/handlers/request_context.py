@@ -24,6 +24,8 @@ class Extras(Waits):
     """Seconds spent on converting records between formats."""
     temporary_size = 0
     """Bytes that were allocated to convert or decompress records."""
+    records_size = 0
+    """Bytes of memory that the records of the response take; counted as unsent while it waits for a thread."""
     other_codes: Mapping[int, int] | None = None
     """How many times the response has each error code but NONE; None if it has no other."""
     is_logged = False

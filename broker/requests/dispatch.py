@@ -361,7 +361,14 @@ class RequestDispatcher:
         context.end_wait(self._monotonic_s())
         if self._services.enforced_quotas.is_active:
             self._record(context)  # not in the thread: quotas belong to the event loop
-        buffers = await self._services.cpu_pool.run(lambda: self._framed(route, context, response, ELEMENTS_UNLIMITED))
+        unsent, size = self._services.unsent_responses, 0 if context.extras is None else context.extras.records_size
+        unsent.reserve(size)
+        try:
+            buffers = await self._services.cpu_pool.run(
+                lambda: self._framed(route, context, response, ELEMENTS_UNLIMITED)
+            )
+        finally:
+            unsent.release(size)
         return self._completed(context, buffers)
 
     def _framed(self, route: Route, context: ServedRequest, response: object, elements_left: int) -> Buffers:

@@ -17,6 +17,7 @@ from broker.replica.bound_partition import BoundPartition
 from broker.replica.fetch_service import Fetch
 from broker.replica.fetch_sessions import FINAL_EPOCH, FetchSession
 from broker.replica.partition import Partition
+from broker.requests import dispatch
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.headers import request_header
@@ -1060,6 +1061,31 @@ async def test_memory_of_a_cold_read_is_reserved_until_its_response_is_complete(
     client = Client(served, name)
     await client.fetch({0: 0}, partition_max_bytes=1000)
     assert reserved_sizes == [1000, len(one_record())]
+    assert unsent.size == 0
+
+
+async def test_records_count_while_their_response_waits_for_a_thread(
+    served: InProcessBroker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.create_topic(name, 2)
+    for index in (0, 1):
+        await produce(served, name, index)
+    sizes: list[int] = []
+    unsent, pool, original = served.services.unsent_responses, served.services.cpu_pool, LogReader.read_or_slice
+    run = pool.run
+
+    def read(self: LogReader, wanted: Wanted) -> Any:
+        return original(self, wanted) if wanted.wait else None
+
+    async def note_and_run(work: Callable[[], object]) -> object:
+        sizes.append(unsent.size)
+        return await run(work)
+
+    monkeypatch.setattr(LogReader, "read_or_slice", read)
+    monkeypatch.setattr(pool, "run", note_and_run)
+    monkeypatch.setattr(dispatch, "ELEMENTS_ON_LOOP_MAX", 1)
+    await Client(served, name).fetch({0: 0, 1: 0})
+    assert sizes == [2 * len(one_record())]
     assert unsent.size == 0
 
 
