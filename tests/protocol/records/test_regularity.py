@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Iterator
+from hashlib import blake2b
 from random import Random
 
 import pytest
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.usefixtures("form")
 TIME = 1_700_000_000_000
 HEADER = read_header(build_batch([RecordData(TIME, None, b"v")]))
 
+_twins_words: dict[tuple[bytes, int], bool] = {}
+
 # Around every change in the size of an offset delta.
 COUNTS = [1, 2, 63, 64, 65, 200]
 
@@ -29,8 +32,16 @@ def is_readable(data: bytes, count: int) -> bool:
         found = [record.offset for record in opened] == list(range(count))
     except Malformed:
         found = False
-    assert found == (read(data, count) is not None)
+    assert found == is_readable_by_the_twin(data, count)
     return found
+
+
+def is_readable_by_the_twin(data: bytes, count: int) -> bool:
+    """What the twin says: once, as it is the same for both forms of the check, and takes most of the time."""
+    key = blake2b(data, digest_size=16).digest(), count
+    if key not in _twins_words:
+        _twins_words[key] = read(data, count) is not None
+    return _twins_words[key]
 
 
 def encoded(rows: list[Record]) -> bytes:
