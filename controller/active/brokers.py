@@ -48,7 +48,7 @@ class Brokers:
 
     async def read(self) -> dict[int, Broker]:
         """Return the registered brokers by id. `BrokersChanged` is queued at the next change of the list."""
-        names = await self._term.store.store.children(paths.BROKER_IDS, self._term.on_change(BrokersChanged()))
+        names = await self._term.store.children(paths.BROKER_IDS, self._term.on_change(BrokersChanged()))
         ids = sorted(int(name) for name in names if name.isdecimal())
         return await self._term.store.read_brokers(ids, self._term.on_broker_change())
 
@@ -139,15 +139,18 @@ class Brokers:
         if event.broker_epoch not in (-1, broker.epoch):
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self._context.shutting_down.add(broker_id)
-        movable = [
-            it.partition
-            for it in await self._replicas_on([broker_id])
-            if len(self._context.assignment(it.partition).replicas) > 1
-            and it.partition in self._context.leaderships
-            and not self._context.is_partition_to_be_deleted(it.partition)
-        ]
-        led = [it for it in movable if self._context.leaderships[it].state.leader == broker_id]
-        followed = [PartitionReplica(it, broker_id) for it in movable if it not in set(led)]
+        led: list[TopicPartition] = []
+        followed: list[PartitionReplica] = []
+        async for replica in through(await self._replicas_on([broker_id]), self._term.pause):
+            leadership = self._context.leaderships.get(replica.partition)
+            if leadership is None or self._context.is_partition_to_be_deleted(replica.partition):
+                continue
+            if len(self._context.assignment(replica.partition).replicas) == 1:
+                continue
+            if leadership.state.leader == broker_id:
+                led.append(replica.partition)
+            else:
+                followed.append(replica)
         await self._term.transitions.elect(led, ElectionReason.CONTROLLED_SHUTDOWN)
         await self._term.transitions.move_replicas(followed, ReplicaState.OFFLINE)
         return [it for it in led if self._context.leaderships[it].state.leader == broker_id]
@@ -157,7 +160,7 @@ class Brokers:
     async def log_dir_events_notified(self, event: LogDirEventsNotified) -> None:
         """Send LeaderAndIsr for all replicas of brokers with an offline log directory, to learn which are in it."""
         folder = paths.LOG_DIR_EVENT_NOTIFICATIONS
-        names = await self._term.store.store.children(folder, self._term.on_change(event))
+        names = await self._term.store.children(folder, self._term.on_change(event))
         notes = [f"{folder}/{name}" for name in names]
         brokers = await self._term.store.read_log_dir_events(notes)
         replicas = await self._replicas_on(brokers & self._context.live_brokers.keys())

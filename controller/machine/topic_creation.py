@@ -149,6 +149,8 @@ def plan_partitions(
         )
     if added == 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions.")
+    if not existing:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic '{request.name}' has no partition to take after.")
     _check_size(added)
     # Topics created by hand may have gaps in their numbers; existing partitions are never assigned again.
     first, next_partition = existing[min(existing)].replicas, max(existing) + 1
