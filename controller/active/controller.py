@@ -176,7 +176,7 @@ class ActiveController:
             (events.IsrChangesNotified(), paths.ISR_CHANGE_NOTIFICATIONS),
             (events.LogDirEventsNotified(), paths.LOG_DIR_EVENT_NOTIFICATIONS),
         ):
-            names = await self._term.store.store.children(folder, self._term.on_change(event))
+            names = await self._term.store.children(folder, self._term.on_change(event))
             if names:
                 await self._term.store.remove([f"{folder}/{name}" for name in names])
 
@@ -184,7 +184,7 @@ class ActiveController:
         self.context.live_brokers = await self._brokers.read()
         for broker in self.context.live_brokers.values():
             self._term.sender.open_to(broker)
-        names = await self._term.store.store.children(paths.TOPICS, self._term.on_change(events.TopicsChanged()))
+        names = await self._term.store.children(paths.TOPICS, self._term.on_change(events.TopicsChanged()))
         for name, topic in (await self._topics.load(names)).items():
             self.context.put_topic(name, topic)
         partitions = list(self.context.all_partitions())

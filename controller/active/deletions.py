@@ -50,14 +50,15 @@ class Deletions:
 
     async def deletions_changed(self, event: DeletionsChanged) -> None:
         """Start deletions requested through the store, and delete requests that are void."""
-        requested = await self._term.store.store.children(paths.DELETE_TOPICS, self._term.on_change(event))
+        requested = await self._term.store.children(paths.DELETE_TOPICS, self._term.on_change(event))
         enabled = self._term.settings.delete_topic_enable
-        void = [topic for topic in requested if not enabled or topic not in self._context.topic_ids]
+        void = {topic for topic in requested if not enabled or topic not in self._context.topic_ids}
         if void:
             logger.warning(
-                "ignoring requests to delete %s: the topic is unknown, or delete.topic.enable is false", ", ".join(void)
+                "ignoring requests to delete %s: the topic is unknown, or delete.topic.enable is false",
+                ", ".join(sorted(void)),
             )
-            await self._term.store.remove([paths.delete_topic_path(topic) for topic in void])
+            await self._term.store.remove([paths.delete_topic_path(topic) for topic in sorted(void)])
         fresh = [it for it in requested if it not in void and not self._context.is_to_be_deleted(it)]
         if fresh:
             await self._schedule(fresh)
@@ -90,7 +91,7 @@ class Deletions:
 
     async def load(self) -> None:
         """Load the requested deletions at the start of a term, before any request is sent to brokers."""
-        requested = await self._term.store.store.children(paths.DELETE_TOPICS, self._term.on_change(DeletionsChanged()))
+        requested = await self._term.store.children(paths.DELETE_TOPICS, self._term.on_change(DeletionsChanged()))
         if self._term.settings.delete_topic_enable:
             self._context.topics_to_delete |= self._context.topic_ids.keys() & set(requested)
         self._context.topics_ineligible_for_deletion |= topics_not_deletable_now(self._context)

@@ -11,7 +11,7 @@ fails, it is removed and the others are retried in two parts, so that changes st
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TypeVar
 
@@ -72,6 +72,17 @@ class FencedStore:
         self._fence = Check(paths.CONTROLLER_EPOCH, epoch_version)
 
     # -- reading ---------------------------------------------------------------------------------------------------
+
+    async def children(self, path: str, watch: Watch) -> Sequence[str]:
+        """Return the children of a node that every cluster has. If another writer has removed it, it is created."""
+        try:
+            return await self.store.children(path, watch)
+        except NoNode:
+            logger.warning("creating %s, which another writer has removed", path)
+        names = path.strip("/").split("/")
+        missing = ["/" + "/".join(names[: count + 1]) for count in range(len(names))]
+        _expect(NodeExists, await self._each([[Create(each)] for each in missing]))
+        return await self.store.children(path, watch)
 
     async def read_topics(self, names: Sequence[str], watch: Watch | None = None) -> dict[str, Topic]:
         """Return the topics that exist and can be decoded. The watch is armed on those that exist."""
@@ -199,29 +210,49 @@ class FencedStore:
         _expect(NodeExists, await self._each([[Create(paths.delete_topic_path(topic))] for topic in topics]))
 
     async def remove(self, node_paths: Sequence[str]) -> None:
-        """Delete nodes in order; those that do not exist are skipped."""
-        _expect(NoNode, await self._each([[Delete(path)] for path in node_paths]))
+        """Delete nodes in order; those that do not exist, or have foreign nodes below them, are skipped."""
+        outcomes = await self._each([[Delete(path)] for path in node_paths])
+        for path, outcome in zip(node_paths, outcomes, strict=True):
+            if isinstance(outcome, NotEmpty):
+                logger.error("keeping %s, which has nodes of another writer below it", path)
+            else:
+                _expect(NoNode, [outcome])
 
     async def remove_topics(self, topics: Sequence[str]) -> dict[str, NotEmpty]:
         """Delete the nodes of topics; those that do not exist are skipped.
 
-        Of each topic: its states, then its own node, its overrides, and last the request to delete it.
+        Of each topic: its states, then together its own node, its overrides and the request to delete it. So the
+        request stays as long as the topic does.
 
         Returns:
             The errors of topics with unexpected children, which stay.
         """
-        children = [await self._partition_nodes(topic) for topic in topics]
-        removed = [
-            (topic, path) for topic, below in zip(topics, children, strict=True) for path in _nodes(topic, below)
-        ]
-        outcomes = await self._each([[Delete(path)] for _, path in removed])
         kept: dict[str, NotEmpty] = {}
-        for (topic, _), outcome in zip(removed, outcomes, strict=True):
-            if isinstance(outcome, NotEmpty):
-                kept.setdefault(topic, outcome)
-            else:
-                _expect(NoNode, [outcome])
+        left = list(topics)
+        while left:
+            children = [await self._partition_nodes(topic) for topic in left]
+            below = [path for topic, nodes in zip(left, children, strict=True) for path in _below(topic, nodes)]
+            own = await self._existing({topic: _own_nodes(topic) for topic in left})
+            groups = [*([path] for path in below), *own.values()]
+            outcomes = await self._each([[Delete(path) for path in group] for group in groups])
+            for outcome in outcomes[: len(below)]:
+                if not isinstance(outcome, NotEmpty):  # then the topic's own node is not empty either
+                    _expect(NoNode, [outcome])
+            left = []
+            for topic, outcome in zip(own, outcomes[len(below) :], strict=True):
+                if isinstance(outcome, NotEmpty):
+                    kept[topic] = outcome
+                elif isinstance(outcome, NoNode):
+                    left.append(topic)  # another writer has removed one of its nodes since
+                else:
+                    _expect(NoNode, [outcome])
         return kept
+
+    async def _existing(self, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Return the nodes of each group that exist, without groups that have none."""
+        nodes = iter(await self.store.get_many([path for group in groups.values() for path in group]))
+        existing = {name: [path for path in group if next(nodes) is not None] for name, group in groups.items()}
+        return {name: found for name, found in existing.items() if found}
 
     async def _partition_nodes(self, topic: str) -> list[str]:
         partitions = paths.partitions_path(topic)
@@ -274,16 +305,13 @@ def _split(
     return [part for part in ([*chunk[:at], *after[:middle]], after[middle:]) if part]
 
 
-def _nodes(topic: str, partitions: Sequence[str]) -> list[str]:
-    """Return the nodes of a topic, children before their parents, and the request to delete it last."""
-    return [
-        *(f"{path}/state" for path in partitions),
-        *partitions,
-        paths.partitions_path(topic),
-        paths.topic_path(topic),
-        paths.config_path(paths.topic_entity(topic)),
-        paths.delete_topic_path(topic),
-    ]
+def _below(topic: str, partitions: Sequence[str]) -> list[str]:
+    """Return the nodes below that of a topic, children before their parents."""
+    return [*(f"{path}/state" for path in partitions), *partitions, paths.partitions_path(topic)]
+
+
+def _own_nodes(topic: str) -> list[str]:
+    return [paths.topic_path(topic), paths.config_path(paths.topic_entity(topic)), paths.delete_topic_path(topic)]
 
 
 def _expect(harmless: type[StoreError], outcomes: Iterable[Result | StoreError]) -> None:

@@ -98,7 +98,7 @@ class IsrChanges:
         """Read the states that leaders wrote themselves, and send them to all brokers."""
         folder = paths.ISR_CHANGE_NOTIFICATIONS
         store = self._term.store
-        names = await store.store.children(folder, self._term.on_change(event))
+        names = await store.children(folder, self._term.on_change(event))
         notes = [f"{folder}/{name}" for name in names]
         partitions = await store.read_isr_changes(notes)
         known = [it for it in dict.fromkeys(partitions) if self._context.has_partition(it)]

@@ -92,7 +92,7 @@ class Topics:
 
     async def topics_changed(self, event: TopicsChanged) -> None:
         """Add topics that another writer created, and remove those that another writer removed."""
-        names = set(await self._term.store.store.children(paths.TOPICS, self._term.on_change(event)))
+        names = set(await self._term.store.children(paths.TOPICS, self._term.on_change(event)))
         for name in sorted(self._context.topic_ids.keys() - names):
             logger.warning("topic %s was removed from the store by another writer", name)
             self._context.remove_topic(name)
@@ -163,11 +163,14 @@ class Topics:
         await self._start([(name, partition) for partition in added])
 
     async def topic_modified(self, event: TopicModified) -> None:
-        """Start partitions that were added to the topic's node by hand."""
+        """Start partitions that were added to the topic's node by hand, or a topic whose node can be read now."""
         name = event.topic
         topic = (await self._term.store.read_topics([name], self._term.on_topic_change())).get(name)
         known = self._context.assignments.get(name)
-        if topic is None or known is None:
+        if topic is None:
+            return
+        if known is None:
+            await self._begin(await self.load([name]))
             return
         added = {partition: it for partition, it in topic.partitions.items() if partition not in known}
         if not added:

@@ -88,6 +88,10 @@ IGNORED = [
     ),
     ("/isr_change_notification/foreign", ""),
     ("/log_dir_event_notification/foreign", ""),
+    ("/isr_change_notification/foreign/below", "keeping /isr_change_notification/foreign, "),
+    ("/log_dir_event_notification/foreign/below", "keeping /log_dir_event_notification/foreign, "),
+    ("/admin/delete_topics/unknown/below", "keeping /admin/delete_topics/unknown, "),
+    ("/admin/reassign_partitions/below", "keeping /admin/reassign_partitions, "),
     ("/feature", ""),
     ("/foreign", ""),
 ]

@@ -9,7 +9,7 @@ from controller.active.fenced_store import OPERATIONS_PER_MULTI_MAX, ControllerM
 from controller.coordination.memory_store import MemoryStore, MemoryTree
 from controller.machine.effects import ChangeLeadership
 from controller.machine.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic
-from controller.store.state_store import Create, NodeExists, NotEmpty, Operation, Result
+from controller.store.state_store import Create, Node, NodeExists, NotEmpty, Operation, Result, Watch
 from controller.tree import paths
 from protocol.ids import parse_id
 
@@ -170,14 +170,45 @@ async def test_partly_created_topic_is_removed(fenced: FencedStore, store: Memor
 
 
 async def test_foreign_nodes_below_a_topic_are_not_deleted(fenced: FencedStore, store: MemoryStore) -> None:
-    await fenced.create_topic("t", TOPIC, {})
+    await fenced.create_topic("t", TOPIC, {"retention.ms": "5"})
     await store.create("/brokers/topics/t/notes", b"mine")
     await fenced.create_topic("other", TOPIC, {})
+    await fenced.request_deletion(["t", "other"])
     kept = await fenced.remove_topics(["t", "other"])
     assert kept.keys() == {"t"}
     assert isinstance(kept["t"], NotEmpty)
     assert await store.children("/brokers/topics") == ["t"]
     assert (await store.get("/brokers/topics/t/notes")).data == b"mine"
+    assert await store.children(paths.DELETE_TOPICS) == ["t"], "the next controller goes on with it"
+    assert await store.children("/config/topics") == ["t"]
+
+
+async def test_a_request_that_is_withdrawn_during_a_deletion_does_not_keep_the_topic(
+    fenced: FencedStore, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fenced.create_topic("t", TOPIC, {})
+    await fenced.request_deletion(["t"])
+    read = fenced.store.get_many
+
+    async def read_then_withdraw(wanted: Sequence[str], watch: Watch | None = None) -> Sequence[Node | None]:
+        nodes = await read(wanted, watch)
+        monkeypatch.undo()
+        await store.delete(paths.delete_topic_path("t"))
+        return nodes
+
+    monkeypatch.setattr(fenced.store, "get_many", read_then_withdraw)
+    assert await fenced.remove_topics(["t"]) == {}
+    assert await store.children("/brokers/topics") == []
+
+
+async def test_nodes_with_others_below_them_are_kept(
+    fenced: FencedStore, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in ("/isr_change_notification/a", "/isr_change_notification/a/below", "/isr_change_notification/b"):
+        await store.create(path)
+    await fenced.remove(["/isr_change_notification/a", "/isr_change_notification/b"])
+    assert await store.children("/isr_change_notification") == ["a"]
+    assert "keeping /isr_change_notification/a, which has nodes of another writer below it" in caplog.text
 
 
 async def test_undecodable_nodes_are_omitted(
