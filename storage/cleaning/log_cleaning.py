@@ -330,6 +330,7 @@ class LogCleaning(LogObserver):
         self._first_dirty.pop(name, None)
         self.uncleanable.discard(name)
         self._unwritten.update(directory.path for directory in self._log_manager.directories.live)
+        self._report_wanted_checkpoint()
 
     def _want_checkpoint(self, log: Log) -> None:
         directory = self._log_manager.directory_of(log.topic, log.partition)
@@ -347,11 +348,13 @@ class LogCleaning(LogObserver):
                     self._write_checkpoint(directory)
 
     def _write_checkpoint(self, directory: LogDirectory) -> None:
-        offsets = {
-            name: offset
-            for name, offset in self._first_dirty.copy().items()  # in one step, see `_LogCheckpoint.write`
-            if (log := directory.logs.get(name)) is not None and not log.is_future
-        }
+        def offsets() -> dict[TopicPartition, int]:
+            return {
+                name: offset
+                for name, offset in self._first_dirty.copy().items()  # in one step, see `_LogCheckpoint.write`
+                if (log := directory.logs.get(name)) is not None and not log.is_future
+            }
+
         try:
             directory.write_cleaner_offsets(offsets)
         except OSError as error:

@@ -119,6 +119,9 @@ class LogDirectory:
         self._log_starts = self._checkpoint(names.LOG_START_CHECKPOINT, _start_beyond_file_name)
         self._high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
         self._checkpoints = (self._recovery_points, self._log_starts, self._high_watermarks)
+        self._cleaner_offsets: Mapping[TopicPartition, int] = {}
+        """What the cleaner's checkpoint holds."""
+        self._writing_cleaner_offsets = threading.Lock()
 
     def _checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> _LogCheckpoint:
         return _LogCheckpoint(self._files, self._path(name), offset_of)
@@ -265,10 +268,27 @@ class LogDirectory:
         In that case cleaning begins at the log start.
         """
         path = self._path(names.CLEANER_CHECKPOINT)
-        return _read_or_none(lambda: checkpoints.read_offsets(self._files, path), on_damage)
+        offsets = _read_or_none(lambda: checkpoints.read_offsets(self._files, path), on_damage)
+        self._cleaner_offsets = offsets or {}
+        return offsets
 
-    def write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def write_cleaner_offsets(self, offsets_of: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        """Write the first dirty offsets that `offsets_of` returns. Waits for the disk. Any thread. Raises OSError."""
+        with self._writing_cleaner_offsets:
+            self._write_cleaner_offsets(offsets_of())
+
+    def free_cleaner_offset(self, name: TopicPartition) -> None:
+        """Ensure that the cleaner's checkpoint has no entry of a removed log of this name, as `free_name` does.
+
+        Records of a new one would count as cleaned, and tombstones among them be removed before what they delete.
+        """
+        with self._writing_cleaner_offsets:
+            if name in self._cleaner_offsets:
+                self._write_cleaner_offsets({it: at for it, at in self._cleaner_offsets.items() if it != name})
+
+    def _write_cleaner_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         checkpoints.write_offsets(self._files, self._path(names.CLEANER_CHECKPOINT), offsets)
+        self._cleaner_offsets = offsets
 
     def write_recovery_points(self) -> None:
         self._recovery_points.write(self.logs)

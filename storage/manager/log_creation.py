@@ -111,6 +111,9 @@ class LogCreation:
         """Create the files of a log. Waits for the disk. Any thread. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         try:
             directory.free_name(new.name)
+            if new.name not in self._table.logs:  # a copy has the name of its log
+                # After a move, that of another directory may have an entry.
+                self._directories.each(lambda each: each.free_cleaner_offset(new.name))
             return log_opening.create(
                 self._options_of(directory), path, new.name, new.config, topic_id=new.topic_id, now_ms=now_ms
             )

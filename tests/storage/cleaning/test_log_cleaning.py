@@ -336,6 +336,29 @@ def test_deletion_of_a_log_removes_its_first_dirty_offset(broker: Broker, tmp_pa
     assert kept_in(log) == [(4, b"a", b"8")]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_new_log_does_not_get_the_first_dirty_offset_of_a_deleted_one(tmp_path: Path, is_restarted: bool) -> None:
+    broker = Broker(tmp_path)
+    fill(broker.log(), "1", "2", "3")
+    assert broker.clean()
+    broker.cleaning.write_checkpoints()
+    assert checkpoint(tmp_path) == "0\n1\ntopic 0 3\n"
+    if is_restarted:
+        broker.manager.close(NOW_MS)
+        broker = Broker(tmp_path)
+    wanted: list[str] = []
+    broker.cleaning.when_checkpoint_wanted(lambda: wanted.append("soon"))
+    broker.manager.delete(*NAME, now_ms=NOW_MS)
+    assert wanted == ["soon"]
+    fill(broker.log(), "4", "5", "6", "7", "8")
+    assert checkpoint(tmp_path) == "0\n0\n", "before the new log has records"
+    broker.manager.close(NOW_MS)
+    broker = Broker(tmp_path)
+    broker.log().advance_high_watermark(5)
+    assert broker.clean()
+    assert kept_in(broker.log()) == [(4, b"a", b"8")]
+
+
 def test_first_dirty_offset_above_the_log_end_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker(tmp_path)
     log = broker.log()
