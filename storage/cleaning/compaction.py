@@ -105,21 +105,23 @@ class SourceSegment(NamedTuple):
 def groups_of(segments: Iterable[SourceSegment], segment_bytes: int, index_bytes: int) -> list[list[SourceSegment]]:
     """Return groups of consecutive segments, each of which fits into one segment, or is a single larger one."""
     groups: list[list[SourceSegment]] = []
+    size = offset_index_size = time_index_size = 0  # those of the last group, with the segment
     for segment in segments:
-        if groups and _fits([*groups[-1], segment], segment_bytes, index_bytes):
+        size += segment.size
+        offset_index_size += segment.offset_index_size
+        time_index_size += segment.time_index_size
+        if (
+            groups
+            and size <= segment_bytes
+            and max(offset_index_size, time_index_size) <= index_bytes
+            and segment.next_offset - 1 - groups[-1][0].base_offset <= RELATIVE_OFFSET_MAX
+        ):
             groups[-1].append(segment)
         else:
             groups.append([segment])
+            size = segment.size
+            offset_index_size, time_index_size = segment.offset_index_size, segment.time_index_size
     return groups
-
-
-def _fits(group: Sequence[SourceSegment], segment_bytes: int, index_bytes: int) -> bool:
-    return (
-        sum(segment.size for segment in group) <= segment_bytes
-        and sum(segment.offset_index_size for segment in group) <= index_bytes
-        and sum(segment.time_index_size for segment in group) <= index_bytes
-        and group[-1].next_offset - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX
-    )
 
 
 class ActiveProducer(NamedTuple):

@@ -238,7 +238,8 @@ class LogDisposal:
         """
         state = self._state
         self._planned.refuse_change()
-        replaced = [segment for segment in self._segments.all() if segment.base_offset in cleaned.replaced]
+        base_offsets = frozenset(cleaned.replaced)
+        replaced = [segment for segment in self._segments.all() if segment.base_offset in base_offsets]
         if len(replaced) != len(cleaned.replaced) or self._segments.active in replaced:
             return False
         try:

@@ -10,6 +10,7 @@ offset of the open transaction or -1.
 """
 
 import struct
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
@@ -55,13 +56,13 @@ class ProducerSnapshots:
     def write_encoded(self, offset: int, content: bytes) -> None:
         """Write a snapshot whose content `encode` returned."""
         self._files.replace(self._path(offset), content, durable=False)
-        if offset not in self.offsets:
-            self.offsets.append(offset)
-            self.offsets.sort()
+        place = bisect_left(self.offsets, offset)
+        if self.offsets[place : place + 1] != [offset]:
+            self.offsets.insert(place, offset)
 
     def load_latest(self, at_most: int) -> LoadedSnapshot | None:
         """Return the newest readable snapshot up to the offset `at_most`, or None. Deletes newer unreadable ones."""
-        for offset in reversed(self.offsets):
+        for offset in reversed(list(self.offsets)):
             if offset > at_most:
                 continue
             path = self._path(offset)
@@ -79,9 +80,10 @@ class ProducerSnapshots:
 
     def forget(self, offset: int) -> str | None:
         """Remove a snapshot from the set; return the path of its file, which another thread may unlink, or None."""
-        if offset not in self.offsets:
+        place = bisect_left(self.offsets, offset)
+        if self.offsets[place : place + 1] != [offset]:
             return None
-        self.offsets = [kept for kept in self.offsets if kept != offset]
+        del self.offsets[place]
         return self._path(offset)
 
     def delete_outside(self, start_offset: int, end_offset: int) -> None:

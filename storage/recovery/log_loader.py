@@ -330,6 +330,10 @@ class _Repair:
         if scan.damage is not None:
             self._progress.on_damaged_batch(scan.damage)
             self._progress.on_damage(str(scan.damage))
+        following = self.segments[number + 1 : number + 2]
+        if scan.damage is None and following and following[0].base_offset not in self._snapshots.offsets:
+            # Else all that is before the next segment would be replayed again for its indexes.
+            self._snapshots.write(following[0].base_offset, producer_state.producers.values())
         segment.transaction_index.sync()
         sync_names()
         segment.seal()

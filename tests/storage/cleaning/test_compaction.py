@@ -3,6 +3,7 @@
 import pytest
 
 from storage.cleaning.compaction import CompactionLimits, DirtySegment, SourceSegment, cleanable_part, groups_of
+from tests.support.lines import counted_lines
 
 NOW_MS = 10_000
 NO_LIMIT = 2**63 - 1
@@ -65,3 +66,13 @@ GROUPS: list[tuple[list[SourceSegment], list[list[int]]]] = [
 @pytest.mark.parametrize(("given", "expected"), GROUPS)
 def test_groups_fit_into_one_segment(given: list[SourceSegment], expected: list[list[int]]) -> None:
     assert [[segment.base_offset for segment in group] for group in groups_of(given, 100, 50)] == expected
+
+
+def test_a_segment_costs_no_more_in_a_large_group() -> None:
+    lines = []
+    for count in (100, 1_000):
+        given = sources(*[0] * count)
+        with counted_lines() as counted:
+            assert len(groups_of(given, 100, 12 * count)) == 1
+        lines.append(counted.count)
+    assert lines[1] < 11 * lines[0]

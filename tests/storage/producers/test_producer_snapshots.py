@@ -13,6 +13,7 @@ from storage.producers.producer_state import BatchMetadata, ProducerEntry
 from storage.recovery.recovery import RECALL_SIZE_MAX, batches_before
 from storage.segments.segment import Segment
 from tests.storage.builders import NOW_MS, append, batch, create_log, load_log
+from tests.support.lines import counted_lines
 
 SNAPSHOT = bytes.fromhex(
     "0001ae20a3f70000000100000000000007d000000000000b0000000000000024000000030000018bcfe5b6ebffffffffffffffffffffffff"
@@ -99,6 +100,17 @@ def test_stray_snapshots_are_deleted_except_that_of_a_clean_stop(
 ) -> None:
     snapshots.delete_strays(base_offsets)
     assert snapshots.offsets == left
+
+
+def test_a_snapshot_of_many_is_forgotten_in_as_few_steps(tmp_path: Path) -> None:
+    lines = []
+    for count in (100, 1_000):
+        made = ProducerSnapshots(OsFiles(), str(tmp_path), range(count))
+        with counted_lines() as counted:
+            assert all(made.forget(offset) for offset in range(count - 1, -1, -1))
+        assert (made.offsets, made.forget(7)) == ([], None)
+        lines.append(counted.count)
+    assert lines[1] < 11 * lines[0]
 
 
 def numbered(sequence: int, size: int = 10) -> memoryview:

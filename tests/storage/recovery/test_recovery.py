@@ -205,6 +205,23 @@ class _CountingFiles(QuickFiles):
         return content
 
 
+def test_rebuild_of_all_indexes_reads_every_byte_a_few_times(tmp_path: Path) -> None:
+    """However many segments there are: what comes before one is not replayed for each of them."""
+    config = log_config(segment_bytes=500)
+    log = create_log(tmp_path, config)
+    for number in range(100):
+        append(log, batch(1, size=20, producer_id=3, sequence=number))
+    log.close(NOW_MS)
+    for pattern in ("*.index", "*.timeindex", "*.snapshot"):
+        for path in log.directory.glob(pattern):
+            path.unlink()
+    files = _CountingFiles()
+    log = load_log(tmp_path, config, log_options(files), is_clean=True)
+    assert log.segment_count >= 20
+    assert files.bytes_read < 4 * log.size
+    assert log.producer_state.producers[3].last_sequence == 99
+
+
 def test_rebuild_of_lost_epochs_reads_every_byte_once(filled: Log, tmp_path: Path) -> None:
     (filled.directory / names.LEADER_EPOCH_CHECKPOINT).write_bytes(b"")
     files = _CountingFiles()
