@@ -18,7 +18,7 @@ def main() -> None:
         case "raise":
             raise ValueError("an exception")
         case "interrupt":
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # in this thread: another one would take it a moment later
         case "hang":
             sys.stdout.flush()
             time.sleep(600)
