@@ -372,7 +372,7 @@ class Appends:
             return
         if ERRORS[refusal.code].retriable and not crc_is_valid(records, 0, header):
             self._refused_batches.add_corrupt(topic, index, refusal.code, self._clock.now_ms())
-        elif header.producer_id != NO_PRODUCER_ID:
+        elif header.producer_id > NO_PRODUCER_ID:
             last_sequence = _last_sequence(partition, header)
             self._refused_batches.add(topic, index, header, last_sequence, refusal.code, self._clock.now_ms())
             if refusal.code in SEQUENCE_ERRORS:
@@ -539,7 +539,7 @@ def _idempotent_header(records: Buffer) -> BatchHeader | None:
         header = read_header(records)
     except Malformed:
         return None
-    return None if header.producer_id == NO_PRODUCER_ID else header
+    return None if header.producer_id <= NO_PRODUCER_ID else header
 
 
 def _last_sequence(partition: BoundPartition | None, header: BatchHeader) -> int:

@@ -63,6 +63,7 @@ DELETE_HORIZON_BIT = 1 << 6
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
+"""Every id up to it is none, as in Kafka."""
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1

@@ -312,7 +312,7 @@ class _Pass:
         return _rebuilt(batch, header, states.translate(_IS_KEPT), horizon_ms)
 
     def _emptied(self, header: BatchHeader) -> bytes:
-        must_keep = header.producer_id != NO_PRODUCER_ID and must_keep_for_producer(header, self._job.producers)
+        must_keep = header.producer_id > NO_PRODUCER_ID and must_keep_for_producer(header, self._job.producers)
         return rebuild_batch(header, []) if must_keep else b""
 
     def _kept_marker(self, batch: StoredBatch, header: BatchHeader, transactions: Transactions) -> bytes | memoryview:

@@ -150,7 +150,7 @@ class LogAppends:
             return AppendResult(-1, -1, NO_TIMESTAMP, state.log_start_offset)
         accepted, header, log_append_time_ms, conversion = validated
         marker = None
-        has_producer = header.producer_id != NO_PRODUCER_ID
+        has_producer = header.producer_id > NO_PRODUCER_ID
         if has_producer:
             duplicate, marker = self._check_producer(accepted, header, offset, origin)
             if duplicate is not None:
@@ -323,7 +323,7 @@ class LogAppends:
         if planned.begins_segment(len(records), active_size):
             snapshot = encode(state.producer_state.producers.values())
         aborted = None
-        if header.producer_id != NO_PRODUCER_ID:
+        if header.producer_id > NO_PRODUCER_ID:
             aborted = state.producer_state.append(header, offset, marker)
         planned.add(
             records,
@@ -450,7 +450,7 @@ class LogAppends:
 
     def _apply_replicated(self, batch: StoredBatch) -> None:
         header = batch.header
-        if header is not None and header.producer_id != NO_PRODUCER_ID:
+        if header is not None and header.producer_id > NO_PRODUCER_ID:
             marker = marker_in(batch.view, header) if header.is_control else None
             self._apply_to_producers(header, header.base_offset, marker)
 

@@ -157,7 +157,7 @@ def apply_to_producer(
 
     Raises CorruptSegmentError.
     """
-    if header.producer_id == NO_PRODUCER_ID:
+    if header.producer_id <= NO_PRODUCER_ID:
         return None
     try:
         marker = marker_in(batch.view, header) if header.is_control else None
@@ -255,7 +255,7 @@ class _Scanner:
                 or checksum(chunk[index + CRC_COVERED_POSITION : end]) != crc
             ):
                 break
-            if producer_id != NO_PRODUCER_ID:
+            if producer_id > NO_PRODUCER_ID:
                 if attributes & CONTROL_BIT:
                     break
                 if attributes & TRANSACTIONAL_BIT:

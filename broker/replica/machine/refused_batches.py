@@ -57,7 +57,7 @@ class RefusedBatches:
         self, topic: str, partition: int, header: BatchHeader, last_sequence: int, code: ErrorCode, now_ms: int
     ) -> None:
         """Note that a batch was refused with `code`. No effect if the code is final, or no producer numbered it."""
-        if header.producer_id == NO_PRODUCER_ID or header.base_sequence < 0 or not ERRORS[code].retriable:
+        if header.producer_id <= NO_PRODUCER_ID or header.base_sequence < 0 or not ERRORS[code].retriable:
             return
         self._forget_old(now_ms)
         key = topic, partition, header.producer_id

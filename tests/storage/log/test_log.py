@@ -257,6 +257,17 @@ def test_duplicate_batch_returns_the_result_of_the_first_append(log: Log) -> Non
     assert log.log_end_offset == 12
 
 
+def test_an_id_below_that_of_no_producer_is_none(tmp_path: Path, log: Log) -> None:
+    """As in Kafka: such batches are kept, but are no duplicates, and open no transaction that nobody ends."""
+    for _ in range(2):
+        append(log, batch(1, producer_id=-5, sequence=-1, is_transactional=True))
+    assert (log.log_end_offset, len(log.producer_state.producers)) == (2, 0)
+    log.advance_high_watermark(2)
+    assert log.last_stable_offset == 2
+    log.close(NOW_MS)
+    assert not load_log(tmp_path, is_clean=False).producer_state.producers
+
+
 def test_duplicates_are_known_after_a_restart(tmp_path: Path, log: Log) -> None:
     for number in range(3):
         append(log, batch(1, producer_id=1, sequence=number))
