@@ -37,6 +37,7 @@ from config.broker_properties import (
     LOG_CLEANER_THREADS,
 )
 from protocol.errors import KafkaError, Malformed
+from protocol.records.batch import NO_TIMESTAMP
 from storage.batches.damaged_batches import MetBy
 from storage.cleaning.cleaning_job import MAP_MEMORY_MAX, CleaningJob, CleaningResult, unstage
 from storage.cleaning.cleaning_metrics import CleanerMetrics, CleaningFigures, Uncleanable
@@ -396,10 +397,12 @@ class LogCleaning(LogObserver):
     def cleanable_part_of(self, log: Log, now_ms: int) -> CleanableLog:
         """Return which segments of a log can be cleaned. Raises OSError, CorruptIndexError, CorruptSegmentError."""
         config = log.config
+        *sealed, active = log.segments.all()
         segments = [
             DirtySegment(segment.base_offset, segment.size, segment.first_timestamp_ms, segment.largest().timestamp_ms)
-            for segment in log.segments.all()
+            for segment in sealed
         ]
+        segments.append(DirtySegment(active.base_offset, active.size, NO_TIMESTAMP, NO_TIMESTAMP))  # it is never clean
         limits = CompactionLimits(log.last_stable_offset, config.min_compaction_lag_ms, config.max_compaction_lag_ms)
         return cleanable_part(segments, self._first_dirty.get(log.name), log.log_start_offset, limits, now_ms)
 
