@@ -61,7 +61,7 @@ class CoordinatorLog(StoredRecords, Protocol):
 
         Otherwise the awaitable ends once they have it, at most `timeout_ms` later, and once it is synced, if
         `flush.messages` demands that. The log has the batches in the order of the calls, and the awaitables end in this
-        order. Without `needs_isr` it ends once this broker has the batch, however few replicas are in sync. Raises
+        order; but without `needs_isr` one ends once this broker has the batch, however few replicas are in sync. Raises
         KafkaError, synchronously or when awaited.
         """
 

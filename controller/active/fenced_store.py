@@ -11,7 +11,7 @@ fails, it is removed and the others are retried in two parts, so that changes st
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import TypeVar
 
@@ -227,32 +227,26 @@ class FencedStore:
         Returns:
             The errors of topics with unexpected children, which stay.
         """
+        children = [await self._partition_nodes(topic) for topic in topics]
+        below = [path for topic, nodes in zip(topics, children, strict=True) for path in _below(topic, nodes)]
+        own = {topic: _own_nodes(topic) for topic in topics}
         kept: dict[str, NotEmpty] = {}
-        left = list(topics)
-        while left:
-            children = [await self._partition_nodes(topic) for topic in left]
-            below = [path for topic, nodes in zip(left, children, strict=True) for path in _below(topic, nodes)]
-            own = await self._existing({topic: _own_nodes(topic) for topic in left})
+        while own:
             groups = [*([path] for path in below), *own.values()]
             outcomes = await self._each([[Delete(path) for path in group] for group in groups])
             for outcome in outcomes[: len(below)]:
                 if not isinstance(outcome, NotEmpty):  # then the topic's own node is not empty either
                     _expect(NoNode, [outcome])
-            left = []
-            for topic, outcome in zip(own, outcomes[len(below) :], strict=True):
+            existing: dict[str, list[str]] = {}
+            for (topic, group), outcome in zip(own.items(), outcomes[len(below) :], strict=True):
                 if isinstance(outcome, NotEmpty):
                     kept[topic] = outcome
-                elif isinstance(outcome, NoNode):
-                    left.append(topic)  # another writer has removed one of its nodes since
+                elif isinstance(outcome, NoNode) and len(group) > 1:
+                    existing[topic] = [path for path in group if path != outcome.path]
                 else:
                     _expect(NoNode, [outcome])
+            own, below = existing, []
         return kept
-
-    async def _existing(self, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return the nodes of each group that exist, without groups that have none."""
-        nodes = iter(await self.store.get_many([path for group in groups.values() for path in group]))
-        existing = {name: [path for path in group if next(nodes) is not None] for name, group in groups.items()}
-        return {name: found for name, found in existing.items() if found}
 
     async def _partition_nodes(self, topic: str) -> list[str]:
         partitions = paths.partitions_path(topic)

@@ -147,8 +147,8 @@ def metadata_changes_partition_by_partition(patch: Patch) -> None:
 def _appends_do_not_wait(patch: Patch, topic: str) -> None:
     original = ReplicatedLog.append
 
-    def append(self: ReplicatedLog, *arguments: Any) -> Any:
-        awaited = original(self, *arguments)
+    def append(self: ReplicatedLog, *arguments: Any, **terms: Any) -> Any:
+        awaited = original(self, *arguments, **terms)
         if self._topic != topic or awaited is None:
             return awaited
         awaited.add_done_callback(lambda done: done.exception())
