@@ -123,9 +123,12 @@ class LogCleaning(LogObserver):
         self._checkpoint_listeners.append(listener)
 
     def load(self) -> None:
-        """Apply the first dirty offsets of all checkpoints; once, after the logs are loaded."""
-        for directory, offsets in self._log_manager.startup.take_first_dirty():
-            for name, offset in offsets.items():
+        """Apply the first dirty offsets of all checkpoints; once, after the logs are loaded.
+
+        Those of logs that were deleted and created again since are not in the checkpoints any more.
+        """
+        for directory in self._log_manager.directories.live:
+            for name, offset in directory.cleaner_offsets.items():
                 log = self._log_manager.get(*name)
                 # If a log was moved just before the stop, only the checkpoint of its old directory may contain it.
                 is_its_own = self._log_manager.directory_of(*name) is directory

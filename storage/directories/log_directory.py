@@ -120,7 +120,6 @@ class LogDirectory:
         self._high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark)
         self._checkpoints = (self._recovery_points, self._log_starts, self._high_watermarks)
         self._cleaner_offsets: Mapping[TopicPartition, int] = {}
-        """What the cleaner's checkpoint holds."""
         self._writing_cleaner_offsets = threading.Lock()
 
     def _checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> _LogCheckpoint:
@@ -227,7 +226,9 @@ class LogDirectory:
             checkpoint.forget(name)
 
     def free_name(self, name: TopicPartition) -> None:
-        """Ensure that no checkpoint has an entry of a removed log of this name. Call before creating a new one.
+        """Ensure that no checkpoint, but for the cleaner's, has an entry of a removed log of this name.
+
+        Call before creating a new one.
 
         Waits for the disk if such a log was removed since the last write of the checkpoints. Raises OSError.
         """
@@ -271,6 +272,11 @@ class LogDirectory:
         offsets = _read_or_none(lambda: checkpoints.read_offsets(self._files, path), on_damage)
         self._cleaner_offsets = offsets or {}
         return offsets
+
+    @property
+    def cleaner_offsets(self) -> Mapping[TopicPartition, int]:
+        """What the cleaner's checkpoint holds, once it was read."""
+        return self._cleaner_offsets
 
     def write_cleaner_offsets(self, offsets_of: Callable[[], Mapping[TopicPartition, int]]) -> None:
         """Write the first dirty offsets that `offsets_of` returns. Waits for the disk. Any thread. Raises OSError."""

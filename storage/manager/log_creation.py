@@ -16,6 +16,7 @@ from config.log_config import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from storage.directories.log_directories import LogDirectories
 from storage.directories.log_directory import LogDirectory
+from storage.disk.files import ShortageError
 from storage.disk.shortages import TryLaterError
 from storage.log import log_opening
 from storage.log.log import Log
@@ -112,13 +113,25 @@ class LogCreation:
         try:
             directory.free_name(new.name)
             if new.name not in self._table.logs:  # a copy has the name of its log
-                # After a move, that of another directory may have an entry.
-                self._directories.each(lambda each: each.free_cleaner_offset(new.name))
+                self._free_cleaner_offset(new.name)
             return log_opening.create(
                 self._options_of(directory), path, new.name, new.config, topic_id=new.topic_id, now_ms=now_ms
             )
         except OSError as error:
             raise self._directories.storage_error(directory, error) from error
+
+    def _free_cleaner_offset(self, name: TopicPartition) -> None:
+        """Free the cleaner's checkpoints of a name: after a move, that of another directory may have it.
+
+        A directory whose disk fails goes offline. Raises ShortageError.
+        """
+        for directory in list(self._directories.live):
+            try:
+                directory.free_cleaner_offset(name)
+            except ShortageError:
+                raise
+            except OSError as error:
+                self._directories.fail(directory, error)
 
     async def _place(
         self,

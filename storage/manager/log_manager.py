@@ -154,9 +154,11 @@ class LogManager:
         for logs in holders:
             logs[name].refuse_offline()
         self.creation.forget_preference(name)
-        for logs in holders:
-            self._remove(logs.pop(name), now_ms)
-        self.observers.deleted(name)
+        try:
+            for logs in holders:
+                self._remove(logs.pop(name), now_ms)
+        finally:
+            self._report_if_gone(name)
 
     def set_aside(self, topic: str, partition: int, *, now_ms: int) -> None:
         """End the use of a log of another topic of this name; delete its copy. Its directory is kept, as `-stray`.
@@ -167,8 +169,15 @@ class LogManager:
         name = (topic, partition)
         self._table.logs[name].refuse_offline()
         self.drop_future(topic, partition, now_ms=now_ms)
-        self._remove(self._table.logs.pop(name), now_ms, DirectoryState.STRAY)
-        self.observers.deleted(name)
+        try:
+            self._remove(self._table.logs.pop(name), now_ms, DirectoryState.STRAY)
+        finally:
+            self._report_if_gone(name)
+
+    def _report_if_gone(self, name: TopicPartition) -> None:
+        """Tell the observers that no log of a name is left, also if its files could not be removed."""
+        if name not in self._table.logs:
+            self.observers.deleted(name)
 
     def _remove(self, log: Log, now_ms: int, state: DirectoryState = DirectoryState.DELETE) -> None:
         self.removals.remove(log, self._forget(log), now_ms, state)

@@ -190,7 +190,6 @@ class LogStartup:
         self._directories = directories
         self._files = files
         self._files_beside = files_beside
-        self._first_dirty_found: dict[str, dict[TopicPartition, int]] = {}
         self._lost: dict[TopicPartition, tuple[str, int]] = {}
         self._logs_to_load: Counter[str] = Counter()  # by directory during `load`, empty before and after
         self._segments_left = _SegmentsLeft((), 0)  # with threads during `load` only
@@ -316,11 +315,6 @@ class LogStartup:
         """
         return self._lost.pop((topic, partition), None)
 
-    def take_first_dirty(self) -> list[tuple[LogDirectory, dict[TopicPartition, int]]]:
-        """Return the first dirty offsets that the cleaner's checkpoints held at the load, by directory; only once."""
-        found, self._first_dirty_found = self._first_dirty_found, {}
-        return [(directory, found.get(directory.path, {})) for directory in self._directories.live]
-
     def _find_logs(self, now_ms: int) -> tuple[list[_LogToLoad], list[LogDirectory]]:
         """Settle moves that a crash interrupted; return the logs to load and the directories not closed cleanly.
 
@@ -370,7 +364,6 @@ class LogStartup:
             for renamed in self._renamed(one, self._logs.marked_name(one.name, DirectoryState.DELETE)):
                 self._remove_later(directories[one.directory], renamed.path, now_ms)
         _refuse_duplicates(served)
-        self._first_dirty_found = {path: each.first_dirty for path, each in offsets.items()}
         present = {one.name for one in found}
         self._lost = {
             name: (path, high_watermark)

@@ -1,5 +1,6 @@
 """Compacted logs for tests: a log manager with its cleaning, and what a consumer sees of a log."""
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -33,8 +34,14 @@ class Broker:
     """A log manager and its cleaning, over one directory."""
 
     def __init__(
-        self, directory: Path, config: object = CONFIG, memory: int = 1 << 20, files: Files | None = None
+        self,
+        directory: Path,
+        config: object = CONFIG,
+        memory: int = 1 << 20,
+        files: Files | None = None,
+        before_cleaning: Callable[[LogManager], object] = lambda _: None,
     ) -> None:
+        """`before_cleaning(manager)` is called once the logs are loaded: other parts of a broker start before it."""
         self.files = files or QuickFiles()
         self.manager = LogManager(
             [str(directory)],
@@ -47,6 +54,7 @@ class Broker:
         self.manager.startup.open()
         self.manager.startup.claim(MetaProperties(1, "cluster"))
         self.manager.startup.load(lambda topic: config, now_ms=NOW_MS)  # type: ignore[arg-type, return-value]
+        before_cleaning(self.manager)
         self.cleaning = LogCleaning(self.manager, self.files, CleanerSettings(dedupe_buffer_size=memory))
         self.cleaning.load()
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from config.broker import BrokerConfig
+from protocol.errors import KafkaError
 from protocol.records.batch import batches
 from protocol.records.control import ControlType
 from storage.cleaning.cleaner import clean
@@ -19,6 +21,7 @@ from storage.disk import names
 from storage.disk.files import Buffer, failure
 from storage.disk.shortages import OutOfResourcesError
 from storage.log.log import Log
+from storage.manager.log_manager import LogManager
 from storage.segments.segment import CorruptSegmentError, Segment
 from storage.segments.time_index import TimestampOffset
 from tests.sim.disk import DiskFiles, PowerCut, SimulatedDisk
@@ -29,6 +32,7 @@ from tests.storage.builders import (
     WatchedRemovals,
     append,
     append_marker,
+    created,
     delete_expired,
     done,
     in_thread,
@@ -357,6 +361,69 @@ def test_a_new_log_does_not_get_the_first_dirty_offset_of_a_deleted_one(tmp_path
     broker.log().advance_high_watermark(5)
     assert broker.clean()
     assert kept_in(broker.log()) == [(4, b"a", b"8")]
+
+
+def test_a_log_that_is_made_anew_before_the_cleaner_starts_has_no_first_dirty_offset(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    fill(broker.log(), "1", "2", "3")
+    assert broker.clean()
+    broker.manager.close(NOW_MS)
+
+    def make_anew(manager: LogManager) -> None:
+        manager.delete(*NAME, now_ms=NOW_MS)
+        fill(created(manager, *NAME, topic_id=None, config=CONFIG, now_ms=NOW_MS), "4", "5", "6", "7", "8")
+
+    broker = Broker(tmp_path, before_cleaning=make_anew)
+    assert broker.clean()
+    assert kept_in(broker.log()) == [(4, b"a", b"8")]
+
+
+class _FailingFiles(QuickFiles):
+    """Fails one call on a path that has a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails: tuple[str, int] | None = None
+
+    def _check(self, call: str, path: str) -> None:
+        if self.fails is not None and self.fails[0] in path:
+            error, self.fails = self.fails[1], None
+            raise failure(OSError(error, os.strerror(error)), call, path)
+
+    def rename(self, path: str, new_path: str) -> None:
+        self._check("rename", new_path)
+        super().rename(path, new_path)
+
+    def replace(self, path: str, content: Buffer, *, durable: bool) -> None:
+        self._check("open", path)
+        super().replace(path, content, durable=durable)
+
+
+def test_a_log_whose_removal_fails_leaves_no_first_dirty_offset(tmp_path: Path) -> None:
+    files = _FailingFiles()
+    broker = Broker(tmp_path, files=files)
+    fill(broker.log(), "1", "2", "3")
+    assert broker.clean()
+    assert broker.cleaning._first_dirty == {NAME: 3}
+    files.fails = ("-delete", errno.EIO)
+    with pytest.raises(KafkaError):
+        broker.manager.delete(*NAME, now_ms=NOW_MS)
+    assert broker.manager.get(*NAME) is None
+    assert broker.cleaning._first_dirty == {}
+
+
+def test_a_log_is_not_created_while_its_name_cannot_be_freed(tmp_path: Path) -> None:
+    files = _FailingFiles()
+    broker = Broker(tmp_path, files=files)
+    fill(broker.log(), "1", "2", "3")
+    assert broker.clean()
+    broker.manager.delete(*NAME, now_ms=NOW_MS)
+    files.fails = (names.CLEANER_CHECKPOINT, errno.EMFILE)
+    with pytest.raises(OutOfResourcesError):
+        broker.log()
+    assert broker.manager.get(*NAME) is None
+    assert broker.log().log_end_offset == 0
+    assert checkpoint(tmp_path) == "0\n0\n"
 
 
 def test_first_dirty_offset_above_the_log_end_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
