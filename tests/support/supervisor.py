@@ -75,6 +75,8 @@ def _run(command: Sequence[str], folders: Sequence[Path], outer: int) -> int:
     if not started:
         os.close(outer)
         os.setpgid(0, 0)
+        for each in STOPS:  # a shell starts what runs in the background with SIGINT ignored
+            signal.signal(each, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
         os.execvpe(command[0], command, _environment(folders))
     ends_at, stopped_by = float("inf"), 0

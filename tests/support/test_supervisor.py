@@ -66,6 +66,15 @@ def supervised(code: int = 0, *launcher: str, grace_s: float = 0.2) -> Iterator[
                 process.terminate()
 
 
+def test_a_run_in_the_background_of_a_shell_can_be_interrupted_like_any_other() -> None:
+    """Such a shell has SIGINT ignored: programs of tests would differ in whether they notice it."""
+    program = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    supervisor = [sys.executable, "-P", "-m", "tests.support.supervisor", sys.executable, "-c", program]
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    done = subprocess.run([*ignoring, *supervisor], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
 @pytest.mark.parametrize("code", [0, 5])
 def test_what_a_command_leaves_ends_with_it(code: int) -> None:
     with supervised(code) as run:
