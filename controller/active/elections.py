@@ -94,7 +94,7 @@ class Elections:
         partitions = await store.read_request(path, paths.decode_partition_list, watch)
         if partitions is not None:
             await self.elect_leaders(ElectLeaders(ElectionType.PREFERRED, partitions))
-            await store.remove([path])
+            await store.remove_request(path)
 
     async def elect_missing(self, topic: str | None = None) -> None:
         """Retry the election of all partitions without a leader, of one topic or of all."""

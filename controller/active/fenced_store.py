@@ -21,6 +21,7 @@ from base.topic_partition import TopicPartition
 from controller.machine.effects import ChangeLeadership
 from controller.machine.model import Broker, Leadership, Topic
 from controller.store.state_store import (
+    BadVersion,
     Check,
     Create,
     Delete,
@@ -138,7 +139,7 @@ class FencedStore:
             return None
         except paths.Undecodable as error:
             logger.error("deleting the request %s, which cannot be decoded: %s", path, error)
-            await self.remove([path])
+            await self.remove_request(path)
             return None
 
     async def _decoded(
@@ -209,14 +210,25 @@ class FencedStore:
         """Create the nodes that record the topics to be deleted; each stays until its deletion is complete."""
         _expect(NodeExists, await self._each([[Create(paths.delete_topic_path(topic))] for topic in topics]))
 
-    async def remove(self, node_paths: Sequence[str]) -> None:
-        """Delete nodes in order; those that do not exist, or have foreign nodes below them, are skipped."""
+    async def remove(self, node_paths: Sequence[str]) -> list[str]:
+        """Delete nodes in order; those that do not exist are skipped. Return those that have foreign nodes below."""
         outcomes = await self._each([[Delete(path)] for path in node_paths])
+        kept = []
         for path, outcome in zip(node_paths, outcomes, strict=True):
             if isinstance(outcome, NotEmpty):
                 logger.error("keeping %s, which has nodes of another writer below it", path)
+                kept.append(path)
             else:
                 _expect(NoNode, [outcome])
+        return kept
+
+    async def remove_request(self, path: str) -> None:
+        """Delete the node of a request; one with foreign nodes below it is emptied, or it would be performed again."""
+        if path not in await self.remove([path]):
+            return
+        (node,) = await self.store.get_many([path])
+        if node is not None and node.data:
+            _expect(BadVersion, await self._each([[SetData(path, b"", node.stat.version)]]))
 
     async def remove_topics(self, topics: Sequence[str]) -> dict[str, NotEmpty]:
         """Delete the nodes of topics; those that do not exist are skipped.

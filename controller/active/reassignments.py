@@ -60,7 +60,7 @@ class Reassignments:
                 await self._begin(partition, plan_reassignment(self._context, partition, target))
             except KafkaError as error:
                 logger.error("cannot reassign %s to %s: %s", partition_name(partition), list(target), error)
-        await store.remove([path])
+        await store.remove_request(path)
 
     # -- calls of other handlers -----------------------------------------------------------------------------------
 

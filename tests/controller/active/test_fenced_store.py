@@ -204,9 +204,25 @@ async def test_nodes_with_others_below_them_are_kept(
 ) -> None:
     for path in ("/isr_change_notification/a", "/isr_change_notification/a/below", "/isr_change_notification/b"):
         await store.create(path)
-    await fenced.remove(["/isr_change_notification/a", "/isr_change_notification/b"])
+    kept = await fenced.remove(["/isr_change_notification/a", "/isr_change_notification/b"])
+    assert kept == ["/isr_change_notification/a"]
     assert await store.children("/isr_change_notification") == ["a"]
     assert "keeping /isr_change_notification/a, which has nodes of another writer below it" in caplog.text
+
+
+async def test_a_request_with_foreign_nodes_below_it_is_not_performed_again(
+    fenced: FencedStore, store: MemoryStore
+) -> None:
+    path = paths.REASSIGN_PARTITIONS
+    await store.create(path, b"a plan")
+    await store.create(f"{path}/below")
+    for _ in range(2):  # once more changes nothing, and so fires no watch
+        await fenced.remove_request(path)
+        node = await store.get(path)
+        assert (node.data, node.stat.version) == (b"", 1)
+    await store.delete(f"{path}/below")
+    await fenced.remove_request(path)
+    assert await store.exists(path) is None
 
 
 async def test_undecodable_nodes_are_omitted(
