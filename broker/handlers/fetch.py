@@ -107,8 +107,7 @@ async def handle(services: Needs, request: ScannedFetch, context: RequestContext
         return await _rows(services, context, fetch.session_id, sent, is_committed=is_committed)
     finally:
         if fetch.reserved_size:
-            context.with_extras().records_size = fetch.reserved_size
-            fetch.release()
+            context.with_extras().records_size = fetch.release()
 
 
 def failed(request: ScannedFetch, context: RequestContext, code: ErrorCode) -> FetchResponse:

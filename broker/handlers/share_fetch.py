@@ -83,8 +83,8 @@ async def handle(services: Needs, request: ShareFetchRequest, context: RequestCo
                 session.postpone(one.place)
         return await response.message(parts.partitions.terms(session.group_id).limits.lock_duration_ms, pause)
     finally:
-        context.with_extras().records_size = sum(len(one.records) for one in found)
-        parts.fetches.release(found)
+        if size := parts.fetches.release(found):
+            context.with_extras().records_size = size
 
 
 async def _session(

@@ -303,11 +303,15 @@ class Fetch:
         else:
             self._service.unsent_responses.release(-more)
 
-    def release(self) -> None:
-        """Give back the memory that the response was to take: it is complete, and counts itself when it is sent."""
-        if self.reserved_size:
-            self._service.unsent_responses.release(self.reserved_size)
-            self.reserved_size = 0
+    def release(self) -> int:
+        """Give back the memory that the response was to take: it is complete, and counts itself when it is sent.
+
+        Returns the number of bytes.
+        """
+        size, self.reserved_size = self.reserved_size, 0
+        if size:
+            self._service.unsent_responses.release(size)
+        return size
 
     async def _convert_all(self, read: FetchRead) -> None:
         service = self._service

@@ -106,9 +106,14 @@ class ShareFetchService:
             await self._wait(partitions, loading, terms.session.group_id, deadline_ms, waits)
         return []
 
-    def release(self, found: Iterable[AcquiredRecords]) -> None:
-        """Give back the memory of what a member gets: its response is complete, and counts itself when it is sent."""
-        self._unsent.release(sum(len(one.records) for one in found))
+    def release(self, found: Iterable[AcquiredRecords]) -> int:
+        """Give back the memory of what a member gets: its response is complete, and counts itself when it is sent.
+
+        Returns the number of bytes.
+        """
+        size = sum(len(one.records) for one in found)
+        self._unsent.release(size)
+        return size
 
     async def _memory(self, waits: Waiting) -> None:
         """Wait until other clients have read enough of their responses."""
