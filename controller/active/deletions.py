@@ -52,14 +52,13 @@ class Deletions:
         """Start deletions requested through the store, and delete requests that are void."""
         requested = await self._term.store.children(paths.DELETE_TOPICS, self._term.on_change(event))
         enabled = self._term.settings.delete_topic_enable
-        void = {topic for topic in requested if not enabled or topic not in self._context.topic_ids}
-        if void:
+        known = [topic for topic in requested if enabled and topic in self._context.topic_ids]
+        if void := sorted(set(requested).difference(known)):
             logger.warning(
-                "ignoring requests to delete %s: the topic is unknown, or delete.topic.enable is false",
-                ", ".join(sorted(void)),
+                "ignoring requests to delete %s: the topic is unknown, or delete.topic.enable is false", ", ".join(void)
             )
-            await self._term.store.remove([paths.delete_topic_path(topic) for topic in sorted(void)])
-        fresh = [it for it in requested if it not in void and not self._context.is_to_be_deleted(it)]
+            await self._term.store.remove([paths.delete_topic_path(topic) for topic in void])
+        fresh = [topic for topic in known if not self._context.is_to_be_deleted(topic)]
         if fresh:
             await self._schedule(fresh)
 

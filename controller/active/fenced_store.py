@@ -75,14 +75,12 @@ class FencedStore:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def children(self, path: str, watch: Watch) -> Sequence[str]:
-        """Return the children of a node that every cluster has. If another writer has removed it, it is created."""
+        """Return the children of one of `PERSISTENT_PATHS`. Those that another writer has removed are created again."""
         try:
             return await self.store.children(path, watch)
         except NoNode:
             logger.warning("creating %s, which another writer has removed", path)
-        names = path.strip("/").split("/")
-        missing = ["/" + "/".join(names[: count + 1]) for count in range(len(names))]
-        _expect(NodeExists, await self._each([[Create(each)] for each in missing]))
+        _expect(NodeExists, await self._each([[Create(each)] for each in paths.PERSISTENT_PATHS]))
         return await self.store.children(path, watch)
 
     async def read_topics(self, names: Sequence[str], watch: Watch | None = None) -> dict[str, Topic]:

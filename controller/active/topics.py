@@ -165,12 +165,12 @@ class Topics:
     async def topic_modified(self, event: TopicModified) -> None:
         """Start partitions that were added to the topic's node by hand, or a topic whose node can be read now."""
         name = event.topic
-        topic = (await self._term.store.read_topics([name], self._term.on_topic_change())).get(name)
         known = self._context.assignments.get(name)
-        if topic is None:
-            return
         if known is None:
             await self._begin(await self.load([name]))
+            return
+        topic = (await self._term.store.read_topics([name], self._term.on_topic_change())).get(name)
+        if topic is None:
             return
         added = {partition: it for partition, it in topic.partitions.items() if partition not in known}
         if not added:
