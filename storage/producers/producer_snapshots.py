@@ -56,8 +56,8 @@ class ProducerSnapshots:
     def write_encoded(self, offset: int, content: bytes) -> None:
         """Write a snapshot whose content `encode` returned."""
         self._files.replace(self._path(offset), content, durable=False)
-        place = bisect_left(self.offsets, offset)
-        if self.offsets[place : place + 1] != [offset]:
+        place, is_known = self._place_of(offset)
+        if not is_known:
             self.offsets.insert(place, offset)
 
     def load_latest(self, at_most: int) -> LoadedSnapshot | None:
@@ -80,11 +80,16 @@ class ProducerSnapshots:
 
     def forget(self, offset: int) -> str | None:
         """Remove a snapshot from the set; return the path of its file, which another thread may unlink, or None."""
-        place = bisect_left(self.offsets, offset)
-        if self.offsets[place : place + 1] != [offset]:
+        place, is_known = self._place_of(offset)
+        if not is_known:
             return None
         del self.offsets[place]
         return self._path(offset)
+
+    def _place_of(self, offset: int) -> tuple[int, bool]:
+        """Return where an offset is or would be in the sorted set, and whether it is there."""
+        place = bisect_left(self.offsets, offset)
+        return place, self.offsets[place : place + 1] == [offset]
 
     def delete_outside(self, start_offset: int, end_offset: int) -> None:
         """Delete the snapshots up to `start_offset`, where the state is empty, and those above `end_offset`."""

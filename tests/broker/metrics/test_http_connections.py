@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import ssl
 from pathlib import Path
@@ -27,10 +28,8 @@ async def test_connections_above_the_limit_are_closed_at_once(tmp_path: Path, mo
             writer.write(b"GET / HT")  # the header never ends
         closed = [asyncio.ensure_future(reader.read(1)) for reader, _ in opened]
         async with asyncio.timeout(20):
-            for _ in range(40):
-                await asyncio.wait([each for each in closed if not each.done()], return_when=asyncio.FIRST_COMPLETED)
-                if sum(each.done() for each in closed) >= 40:
-                    break
+            for each in itertools.islice(asyncio.as_completed(closed), 40):
+                await each
         assert sum(each.done() for each in closed) == 40
         # The broker serves its clients, and the port serves again as soon as a slow client leaves.
         await broker.create_topic("t")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("form")
 TIME = 1_700_000_000_000
 HEADER = read_header(build_batch([RecordData(TIME, None, b"v")]))
 
-_twins_words: dict[tuple[bytes, int], bool] = {}
+_verdicts: dict[tuple[bytes, int], bool] = {}
 
 # Around every change in the size of an offset delta.
 COUNTS = [1, 2, 63, 64, 65, 200]
@@ -39,9 +39,9 @@ def is_readable(data: bytes, count: int) -> bool:
 def is_readable_by_the_twin(data: bytes, count: int) -> bool:
     """What the twin says: once, as it is the same for both forms of the check, and takes most of the time."""
     key = blake2b(data, digest_size=16).digest(), count
-    if key not in _twins_words:
-        _twins_words[key] = read(data, count) is not None
-    return _twins_words[key]
+    if key not in _verdicts:
+        _verdicts[key] = read(data, count) is not None
+    return _verdicts[key]
 
 
 def encoded(rows: list[Record]) -> bytes:
