@@ -93,7 +93,8 @@ class Deletions:
         requested = await self._term.store.children(paths.DELETE_TOPICS, self._term.on_change(DeletionsChanged()))
         if self._term.settings.delete_topic_enable:
             self._context.topics_to_delete |= self._context.topic_ids.keys() & set(requested)
-        self._context.topics_ineligible_for_deletion |= topics_not_deletable_now(self._context)
+        ineligible = await topics_not_deletable_now(self._context, self._term.pause)
+        self._context.topics_ineligible_for_deletion |= ineligible
         if void := sorted(set(requested) - self._context.topics_to_delete):
             await self._term.store.remove([paths.delete_topic_path(topic) for topic in void])
 
@@ -104,7 +105,7 @@ class Deletions:
     async def resume(self, topics: Collection[str] = ()) -> None:
         """Continue all deletions; those of `topics` are eligible again."""
         self._context.topics_ineligible_for_deletion -= set(topics)
-        step = next_step(self._context)
+        step = await next_step(self._context, self._term.pause)
         for first in range(0, len(step.finished), TOPICS_PER_REMOVAL):
             await self._finish(step.finished[first : first + TOPICS_PER_REMOVAL])
         if step.startable:

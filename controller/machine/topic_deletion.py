@@ -6,6 +6,7 @@ reassignment ends), and never blocks other topics.
 """
 
 from base.dataclass import dataclass
+from base.pause import Pause, through
 from controller.machine.context import ControllerContext
 from controller.machine.model import PartitionReplica
 from controller.machine.replica_states import ReplicaState
@@ -19,11 +20,11 @@ class DeletionStep:
     startable: tuple[str, ...]
 
 
-def next_step(context: ControllerContext) -> DeletionStep:
-    """Return what can be done now for the topics to be deleted."""
+async def next_step(context: ControllerContext, pause: Pause) -> DeletionStep:
+    """Return what can be done now for the topics to be deleted. Many may wait for a dead broker: pauses after each."""
     finished: list[str] = []
     startable: list[str] = []
-    for topic in sorted(context.topics_to_delete):
+    async for topic in through(sorted(context.topics_to_delete), pause):
         replicas = context.replicas_of(context.partitions_of(topic))
         states = {context.replica_state(replica) for replica in replicas}
         if states <= {ReplicaState.DELETION_SUCCESSFUL}:
@@ -44,11 +45,11 @@ def replicas_to_delete(context: ControllerContext, topic: str) -> tuple[list[Par
     return possible, impossible
 
 
-def topics_not_deletable_now(context: ControllerContext) -> set[str]:
+async def topics_not_deletable_now(context: ControllerContext, pause: Pause) -> set[str]:
     """Return the topics to be deleted that are being reassigned or have a replica that is offline."""
     return {
         topic
-        for topic in context.topics_to_delete
+        async for topic in through(sorted(context.topics_to_delete), pause)
         if any(partition in context.reassigning for partition in context.partitions_of(topic))
         or replicas_to_delete(context, topic)[1]
     }

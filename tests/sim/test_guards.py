@@ -1106,8 +1106,8 @@ def deletion_does_not_wait(patch: Patch) -> None:
     original = topic_deletion.next_step
     over = {ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE}
 
-    def step(context: Any) -> DeletionStep:
-        planned = original(context)
+    async def step(context: Any, pause: Any) -> DeletionStep:
+        planned = await original(context, pause)
         finished = [
             topic
             for topic in context.topics_to_delete
