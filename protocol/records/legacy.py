@@ -192,7 +192,7 @@ def _message_set(wrapper: MessageHeader, value: bytes | None, *, size_max: int) 
     if not value:
         raise Malformed("wrapper message without a message set")
     if wrapper.compression is Compression.LZ4 and wrapper.magic == 0:
-        from protocol.records.lz4_checksum import with_true_checksum  # on demand: only old clients need it
+        from protocol.records.lz4_frame import with_true_checksum  # on demand: only old clients need it
 
         value = bytes(with_true_checksum(value))
     return open_pieces(wrapper.compression, value, size_max=size_max)
@@ -506,7 +506,7 @@ def build_message_set(
         data.clear()
     wrapped = compressed.finish()
     if compression is Compression.LZ4 and magic == 0:
-        from protocol.records.lz4_checksum import with_historic_checksum  # on demand: only old clients need it
+        from protocol.records.lz4_frame import with_historic_checksum  # on demand: only old clients need it
 
         wrapped = bytes(with_historic_checksum(wrapped or b""))
     write_message(data, last_offset, timestamp, None, wrapped, magic, attributes | compression)

@@ -38,11 +38,11 @@ they are not compared with max_timestamp, which determines the time index and re
 into its records anyway. A lookup by time reads the batch that the index names, and the batches after it if no record in
 it qualifies. If the topic is compacted, the proof includes that each record has a key.
 
-The timestamps are read for a timestamp window, a codec other than the topic's, and a client's claim of LogAppendTime,
-which must be reverted. If the batch is regular and opens to one piece, the earliest and the latest timestamp decide,
-which takes a quarter of the time of parsing. Otherwise, and if one of them is outside the window, each record is
-parsed: the response names those that are invalid. Batches of the broker's own coordinators are trusted: their
-regularity, keys and timestamps are not checked.
+The timestamps are read for a timestamp window, records that are compressed again, and a client's claim of
+LogAppendTime, which must be reverted. If the batch is regular and opens to one piece, the earliest and the latest
+timestamp decide, which takes a quarter of the time of parsing. Otherwise, and if one of them is outside the window,
+each record is parsed: the response names those that are invalid. Batches of the broker's own coordinators are trusted:
+their regularity, keys and timestamps are not checked.
 
 Memory
 ------
@@ -521,20 +521,21 @@ def _validate_fully(
         records = _without_rest(records, size)
     # Checked before TooCostlyError is raised: its handler copies the batch, and a batch that is too large is rejected.
     _check_extent(records, header, rules)
-    reads_times = _reads_times(header, rules, origin)
+    codec = header.attributes & CODEC_MASK
+    is_large = header.records_count >= COSTLY_RECORDS_COUNT or (codec > 0 and size >= COSTLY_COMPRESSED_SIZE)
+    if is_large and not may_take_long:
+        raise _too_costly(header)
+    is_recompressed = _is_recompressed(records, header, rules)
+    reads_times = is_recompressed or _reads_times(header, rules, origin)
     budget = _header_budget(may_take_long)
     if may_take_long:
         limits = _Limits.in_thread(size, is_alone)
+    elif reads_times:
+        limits = _Limits.on_loop(_converted_size_max(rules))
+        if size >= limits.plain_size_max:
+            raise _too_costly(header)
     else:
-        codec = header.attributes & CODEC_MASK
-        costly_size = COSTLY_COMPRESSED_SIZE
-        if reads_times:
-            plain_size_max = costly_size = _converted_size_max(rules)
-        else:
-            plain_size_max = GZIP_OPENED_SIZE_MAX if codec == Compression.GZIP else OPENED_SIZE_MAX
-        if header.records_count >= COSTLY_RECORDS_COUNT or ((codec or reads_times) and size >= costly_size):
-            raise TooCostlyError(f"{header.records_count} records in {size} bytes")
-        limits = _Limits.on_loop(plain_size_max)
+        limits = _Limits.on_loop(GZIP_OPENED_SIZE_MAX if codec == Compression.GZIP else OPENED_SIZE_MAX)
     _check_batch(records, header, rules, origin)
     opened = _Pieces(records, header, limits)
     try:
@@ -552,6 +553,7 @@ def _validate_fully(
                 limits,
                 budget,
                 monotonic_s,
+                is_recompressed=is_recompressed,
                 may_be_regular=reads_times,
             )
     except CannotOpen as error:
@@ -566,6 +568,10 @@ def _validate_fully(
         set_timestamps(records, 0, header.attributes | LOG_APPEND_TIME_BIT, now_ms)
         return ValidatedAppend(records, read_header(records), now_ms, conversion)
     return ValidatedAppend(records, header, NO_TIMESTAMP, conversion)
+
+
+def _too_costly(header: BatchHeader) -> TooCostlyError:
+    return TooCostlyError(f"{header.records_count} records in {header.size} bytes")
 
 
 def _converted_size_max(rules: AppendRules) -> int:
@@ -699,10 +705,25 @@ def _is_regular(
 def _reads_times(header: BatchHeader, rules: AppendRules, origin: AppendOrigin) -> bool:
     """Return whether the timestamps of the records matter. A coordinator's records have the current time."""
     return (
-        (rules.timestamp_window is not None and origin is not AppendOrigin.COORDINATOR)
-        or (rules.compression is not None and rules.compression != header.attributes & CODEC_MASK)
-        or header.attributes & LOG_APPEND_TIME_BIT != 0
-    )
+        rules.timestamp_window is not None and origin is not AppendOrigin.COORDINATOR
+    ) or header.attributes & LOG_APPEND_TIME_BIT != 0
+
+
+def _is_recompressed(batch: memoryview, header: BatchHeader, rules: AppendRules) -> bool:
+    """Return whether the topic wants another codec, or some clients could not open what the producer compressed.
+
+    Markers are never compressed: they are too small to gain anything, and clients expect them uncompressed.
+    """
+    if header.is_control:
+        return False
+    codec = header.attributes & CODEC_MASK
+    if rules.compression is not None and rules.compression != codec:
+        return True
+    if codec != Compression.LZ4:
+        return False
+    from protocol.records.lz4_frame import opens_everywhere  # on demand: many brokers never see lz4
+
+    return not opens_everywhere(batch[HEADER_SIZE:])
 
 
 def _validate_records(
@@ -716,6 +737,7 @@ def _validate_records(
     budget: HeaderBudget | None,
     monotonic_s: Callable[[], float],
     *,
+    is_recompressed: bool,
     may_be_regular: bool,
 ) -> ValidatedAppend:
     """Check each record, then patch the batch in place, or build a new one with another codec or new offset deltas.
@@ -724,12 +746,11 @@ def _validate_records(
     """
     started_s = monotonic_s()
     source = header.compression
-    # Markers are never compressed: they are too small to gain anything, and clients expect them uncompressed.
-    target = source if rules.compression is None or header.is_control else rules.compression
+    target = rules.compression if is_recompressed and rules.compression is not None else source
     # A client's claim of LogAppendTime is reverted: the timestamps of the records count.
     attributes = header.attributes & ~(LOG_APPEND_TIME_BIT | CODEC_MASK) | target
     as_sent = header._replace(attributes=attributes)
-    converted = None if source == target else BoundedCompression(target, rules.level, _records_size_max(rules))
+    converted = BoundedCompression(target, rules.level, _records_size_max(rules)) if is_recompressed else None
     opened = _Pieces(batch, header, limits)
     pieces: Iterator[bytes] = opened
     if converted is not None:

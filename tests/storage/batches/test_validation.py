@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import lz4.frame
 import pytest
 from crc32c import crc32c
 
@@ -29,6 +30,7 @@ from protocol.records.builder import RecordData, assemble, build_batch
 from protocol.records.compression import Compression, compress
 from protocol.records.control import ControlType, TransactionMarker, build_marker
 from protocol.records.legacy import build_message_set
+from protocol.records.lz4_frame import opens_everywhere
 from protocol.records.plain_records import encode_records
 from storage.batches import validation
 from storage.batches.validation import (
@@ -316,6 +318,26 @@ class TestConverted:
         assert result.header[9:] == read_header(sent)[9:]
         assert result.header.is_transactional
         assert result.records_converted == (0 if source is target else 3)
+
+    @pytest.mark.parametrize("rules", [PLAIN_RULES, COMPACTED, AppendRules(compression=Compression.LZ4, level=12)])
+    @pytest.mark.parametrize("form", ["linked blocks", "two frames"])
+    def test_lz4_that_java_clients_cannot_open_is_compressed_again(self, form: str, rules: AppendRules) -> None:
+        rows = [RecordData(NOW_MS + n, b"k", random.Random(n).randbytes(9000) * 2) for n in range(9)]
+        plain = encode_records([Record(n, *row) for n, row in enumerate(rows)], 0, NOW_MS)
+        options = {"block_size": lz4.frame.BLOCKSIZE_MAX64KB, "block_linked": form == "linked blocks"}
+        parts = [plain] if form == "linked blocks" else [plain[:100], plain[100:]]
+        content = b"".join(lz4.frame.compress(part, **options) for part in parts)
+        header = read_header(
+            build_batch(rows, compression=Compression.LZ4, producer_id=9, producer_epoch=1, base_sequence=4)
+        )
+        sent = assemble(header, content)
+        assert len(sent) > COSTLY_COMPRESSED_SIZE
+        assert is_too_costly(sent, rules)
+        result, opened = accepted(sent, rules)
+        assert opens_everywhere(bytes(result.records)[HEADER_SIZE:])
+        assert result.header[6:] == header[6:]
+        assert [record[1:4] for record in opened] == [row[:3] for row in rows]
+        assert result.records_converted == len(rows)
 
     def test_compression_level_of_the_topic_is_used(self) -> None:
         rows = [RecordData(0, b"k", random.Random(n).randbytes(30).hex().encode()) for n in range(300)]

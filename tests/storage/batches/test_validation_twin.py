@@ -20,7 +20,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import plain_records, read_header
 from protocol.records.builder import RecordData, assemble, build_batch
 from protocol.records.compression import Buffer, Compression, compress, open_pieces
-from protocol.records.lz4_checksum import with_historic_checksum
+from protocol.records.lz4_frame import with_historic_checksum
 from protocol.records.plain_records import NumberedRecord, encode_records
 from storage.batches.validation import (
     AppendOrigin,
