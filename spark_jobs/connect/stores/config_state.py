@@ -6,7 +6,7 @@
 | `task-C-N` | `{"properties": {..}}` | the configuration of a task, valid from the next `commit-C` on |
 | `commit-C` | `{"tasks": N}` | tasks 0 to N-1 are complete; without all of them the old ones stay |
 | `target-state-C` | `{"state": "PAUSED", "state.v2": "STOPPED"}`, null | the state that a user wants |
-| `tasks-fencing-C` | `{"tasks": N}` | N transactional ids of the tasks were fenced |
+| `tasks-fencing-C` | `{"task-count": N}` | N transactional ids of the tasks were fenced |
 | `session-key` | `{"key": .., "algorithm": .., "creation-timestamp": ..}` | signs requests between workers |
 | `restart-connector-C` | `{"include-tasks": .., "only-failed": ..}` | a restart that a user asked for |
 | `logger-cluster-L` | `{"level": ..}` | the level of a logger on all workers |
@@ -122,6 +122,7 @@ class ConfigState:
 
 def _connector(state: ConfigState, name: str, value: Any) -> tuple[ConfigState, Changes]:
     if value is None:
+        # What is known of fencing stays: tasks that go on unseen are fenced if a connector gets this name again.
         lost = replace(
             state,
             connectors=_without(state.connectors, name),
@@ -129,8 +130,6 @@ def _connector(state: ConfigState, name: str, value: Any) -> tuple[ConfigState, 
             tasks=_without(state.tasks, name),
             applied=_without(state.applied, name),
             announced_tasks=_without(state.announced_tasks, name),
-            fenced_tasks=_without(state.fenced_tasks, name),
-            needs_fencing=state.needs_fencing - {name},
             inconsistent=state.inconsistent - {name},
         )
         return lost, Changes(connector=name)
@@ -145,6 +144,9 @@ def _task(state: ConfigState, name: str, value: Any) -> tuple[ConfigState, Chang
 
 def _commit(state: ConfigState, connector: str, value: Any) -> tuple[ConfigState, Changes]:
     count = int(value["tasks"])
+    if connector not in state.connectors:
+        # A connector that was deleted: compaction has removed the record that says so, but its tasks have none.
+        return replace(state, announced_tasks=_without(state.announced_tasks, connector)), NOTHING
     announced = state.announced_tasks.get(connector, {})
     # A worker may write again those that have changed only.
     known = {**dict(enumerate(state.tasks.get(connector, ()))), **announced}
@@ -155,7 +157,7 @@ def _commit(state: ConfigState, connector: str, value: Any) -> tuple[ConfigState
         replace(
             state,
             tasks={**state.tasks, connector: tuple(known[number] for number in range(count))},
-            applied={**state.applied, connector: state.connectors.get(connector, {})},
+            applied={**state.applied, connector: state.connectors[connector]},
             inconsistent=state.inconsistent - {connector},
             needs_fencing=state.needs_fencing | {connector},
         ),
@@ -174,7 +176,7 @@ def _fencing(state: ConfigState, connector: str, value: Any) -> tuple[ConfigStat
     return (
         replace(
             state,
-            fenced_tasks={**state.fenced_tasks, connector: int(value["tasks"])},
+            fenced_tasks={**state.fenced_tasks, connector: int(value["task-count"])},
             needs_fencing=state.needs_fencing - {connector},
         ),
         NOTHING,
@@ -239,7 +241,7 @@ def target_record(connector: str, target: TargetState | None) -> Record:
 
 
 def fencing_record(connector: str, count: int) -> Record:
-    return f"{FENCING}{connector}", {"tasks": count}
+    return f"{FENCING}{connector}", {"task-count": count}
 
 
 def session_key_record(key: SessionKey) -> Record:

@@ -98,14 +98,25 @@ def test_a_changed_connector_needs_its_tasks_again_even_if_they_are_equal() -> N
     assert state.has_tasks("a-1", [{"n": "0"}])
 
 
-def test_a_deleted_connector_leaves_nothing() -> None:
+def test_a_deleted_connector_leaves_what_is_to_be_fenced_only() -> None:
+    """Tasks that go on unseen are fenced if a connector gets this name again."""
     full = [CONNECTOR, *task_records("a-1", [{}]), target_record("a-1", TargetState.PAUSED), fencing_record("a-1", 1)]
     started, *_ = task_records("a-1", [{}])
     state, changes = after(*full, started, connector_record("a-1", None))
     assert changes == Changes(connector="a-1")
-    assert state == ConfigState(offset=state.offset)
+    assert state == ConfigState(offset=state.offset, fenced_tasks={"a-1": 1})
     state, changes = after(target_record("a-1", None), state=state)
     assert (state.targets, changes) == ({}, NOTHING)
+
+
+def test_tasks_without_a_connector_are_those_of_a_deleted_one() -> None:
+    """Compaction removes the record that deletes a connector, but those of its tasks stay."""
+    deleted = task_records("a-1", [{"n": "0"}, {"n": "1"}])
+    state, changes = after(*deleted)
+    assert (state, changes) == (ConfigState(offset=len(deleted)), NOTHING)
+    state, _ = after(CONNECTOR, state=state)
+    assert state.task_ids("a-1") == []
+    assert not state.has_tasks("a-1", [])
 
 
 @pytest.mark.parametrize("target", TargetState)
@@ -125,7 +136,9 @@ def test_a_target_state_of_an_old_worker_is_understood() -> None:
 def test_new_tasks_need_fencing_until_it_was_done() -> None:
     state, _ = after(CONNECTOR, *task_records("a-1", [{}, {}]))
     assert state.needs_fencing == {"a-1"}
-    state, _ = after(fencing_record("a-1", 2), state=state)
+    key, value = fencing_record("a-1", 2)
+    assert (key, value) == ("tasks-fencing-a-1", {"task-count": 2}), "as Kafka's workers write it"
+    state, _ = after((key, value), state=state)
     assert (state.needs_fencing, state.fenced_tasks) == (frozenset(), {"a-1": 2})
     state, _ = after(*task_records("a-1", [{}]), state=state)
     assert state.needs_fencing == {"a-1"}
@@ -174,6 +187,7 @@ def test_an_unknown_key_moves_the_offset_only() -> None:
         ("target-state-c", {"state": "ASLEEP"}),
         ("target-state-c", {}),
         ("tasks-fencing-c", None),
+        ("tasks-fencing-c", {"tasks": 2}),
         ("session-key", None),
         ("session-key", {"key": "not base64!", "algorithm": "x"}),
         ("restart-connector-c", None),
