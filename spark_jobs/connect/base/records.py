@@ -37,7 +37,8 @@ class SourceRecord(NamedTuple):
 class SinkRecord(NamedTuple):
     """A record of a topic for a sink.
 
-    A transform may change all fields but the last three: topic, partition and offset of the record in the broker.
+    A transform may change all fields but the last four: topic, partition and offset of the record in the broker, and
+    how it was read there, if its task has a topic of dead letters.
     """
 
     topic: str
@@ -51,6 +52,7 @@ class SinkRecord(NamedTuple):
     original_topic: str
     original_partition: int
     offset: int
+    message: object | None = None
 
 
 Record = SourceRecord | SinkRecord

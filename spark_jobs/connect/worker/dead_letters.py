@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,8 +18,6 @@ from spark_jobs.connect.base.states import TaskId
 from spark_jobs.connect.worker.failures import Failure, dead_letter_headers
 from spark_jobs.connect.worker.topic_creation import create_topic
 from tools.client import client_library as library
-
-logger = logging.getLogger("org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter")
 
 TIMEOUT_S: Final = 30.0
 FULL_QUEUE_S: Final = 0.1
@@ -45,12 +42,16 @@ class DeadLetters:
         create_topic(self._client, self._topic, 1, self._replication_factor, {})
 
     def send(self, failure: Failure) -> None:
-        """Send a record as it was read. Raises ConnectError if the topic does not accept it, or an earlier one."""
+        """Send a record as it was read.
+
+        Raises ConnectError if the topic does not accept it, or an earlier one, or if nobody knows how it was read.
+        """
         self._raise_failure()
         message = failure.message
         if message is None:
-            logger.error("task %s: the record at %s is no longer available as it was read", self._task, failure.origin)
-            return
+            raise ConnectError(
+                f"task {self._task}: the connector reports a record at {failure.origin} that it has made"
+            )
         headers = list(message.headers() or [])
         if self._has_headers:
             headers += dead_letter_headers(failure, self._task.connector, self._task.task)

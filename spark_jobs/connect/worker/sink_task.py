@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, cast
 
 from base.topic_partition import TopicPartition
 from spark_jobs.connect.base.api import Offsets, SinkTask
@@ -34,10 +34,6 @@ COMMITTED_S: Final = 10.0
 RETRY_S: Final = 3.0
 """How long a sink that raised RetriableError waits, unless it says otherwise."""
 WITHOUT_TIMESTAMP: Final = 0
-KEPT_BYTES_MAX: Final = 64 << 20
-"""Of records as they were read: so much is kept for dead letters before offsets are committed."""
-MESSAGE_BYTES: Final = 1_000
-"""What a message takes beside its key and value."""
 
 # The group has moved on: the member that has the partitions now commits itself.
 _REBALANCED: Final = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_STATE"})
@@ -113,6 +109,7 @@ class SinkChain:
             topic,
             partition,
             offset,
+            None if self.dead_letters is None else message,
         )
         for step in self._steps:
             self._stage, self._at = "TRANSFORMATION", step.transformation
@@ -133,20 +130,8 @@ class _Context:
         self.to_resume: set[TopicPartition] = set()
         self.retry_s: float | None = None
         self.wants_commit = False
-        self.messages: dict[tuple[str, int, int], library.Message] = {}
-        """As they were read, since the last commit, if there is a topic for dead letters."""
-        self.message_bytes = 0
         self._failures = failures
         self._topic_ids = topic_ids
-
-    def keep(self, partition: TopicPartition, offset: int, message: library.Message) -> None:
-        """Keep a message until the next commit."""
-        self.messages[*partition, offset] = message
-        self.message_bytes += len(message.value() or b"") + len(message.key() or b"") + MESSAGE_BYTES
-
-    def forget_messages(self) -> None:
-        self.messages.clear()
-        self.message_bytes = 0
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self.assigned)
@@ -173,7 +158,8 @@ class _Context:
 
     def report_errant(self, record: SinkRecord, error: Exception) -> None:
         origin = Origin(record.original_topic, record.original_partition, record.offset)
-        self._failures.handle(Failure("TASK_PUT", "SinkTask", error, origin, self.messages.get(origin)))
+        message = cast(library.Message | None, record.message)
+        self._failures.handle(Failure("TASK_PUT", "SinkTask", error, origin, message))
 
 
 class RunningSinkTask(RunningTask):
@@ -270,7 +256,7 @@ class RunningSinkTask(RunningTask):
         records, positions = self._convert(kept or self._poll(POLL_S))
         self._put(records, positions)
         is_due = time.monotonic() - self._committed_s >= self._flush_interval_s
-        if is_due or self._context.wants_commit or self._context.message_bytes > KEPT_BYTES_MAX:
+        if is_due or self._context.wants_commit:
             self._commit()
 
     def _poll(self, timeout_s: float) -> list[library.Message]:
@@ -303,8 +289,6 @@ class RunningSinkTask(RunningTask):
                 self._next[partition] = offset + 1
             if (record := self._chain.convert(message, partition, offset)) is not None:
                 records.append(record)
-                if self._chain.dead_letters is not None:
-                    self._context.keep(partition, offset, message)
             self._confirmed.setdefault(partition, offset)
             positions[partition] = offset + 1
         return records, positions
@@ -372,11 +356,9 @@ class RunningSinkTask(RunningTask):
             logger.exception("task %s could not write its records, and gets them again", self.id)
             self._begin_again()
             return
-        if self._chain.dead_letters is not None:
-            self._context.forget_messages()
-            if not self._chain.dead_letters.flush():
-                logger.error("task %s: dead letters are not acknowledged, and the offsets not committed", self.id)
-                return
+        if self._chain.dead_letters is not None and not self._chain.dead_letters.flush():
+            logger.error("task %s: dead letters are not acknowledged, and the offsets not committed", self.id)
+            return
         offsets = []
         for partition, offset in confirmed.items():
             if partition not in self._context.assigned:
@@ -401,7 +383,6 @@ class RunningSinkTask(RunningTask):
 
     def _begin_again(self) -> None:
         """Deliver the records behind the last commit again."""
-        self._context.forget_messages()
         wanted = {each: offset for each, offset in self._confirmed.items() if each not in self._context.to_seek}
         self._context.to_seek.update(wanted)
         self._delivered.clear()

@@ -149,6 +149,10 @@ class ScriptedSinkTask(SinkTask):
     def flush(self, offsets: Offsets) -> None:
         self.script.call("flush", self, dict(offsets))
 
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        wanted: Offsets | None = self.script.call("pre_commit", self, dict(offsets))
+        return super().pre_commit(offsets) if wanted is None else wanted
+
     def close(self, partitions: Sequence[TopicPartition]) -> None:
         self.script.call("close", self, list(partitions))
 

@@ -351,6 +351,29 @@ def test_a_record_that_the_target_refuses_is_a_dead_letter(run: Run, topic: str)
     assert headers(letter)["__connect.errors.exception.message"] == "not for me"
 
 
+def test_a_record_that_the_target_refuses_after_later_commits_is_a_dead_letter(run: Run, topic: str) -> None:
+    """A sink that writes in the background confirms offsets later than it is asked for them."""
+    letters = unique("letters")
+    confirmed = {"offset": 0}
+    delivered: list[tuple[Any, Any]] = []
+
+    def put(task: Any, _values: Any, records: Any) -> None:
+        delivered.extend((task, record) for record in records)
+
+    script = scripted.Script(put=put, pre_commit=lambda *_: {(topic, 0): confirmed["offset"]})
+    send(run.bootstrap, topic, ["a", "b"])
+    running = start(run, script, topic, errors_deadletterqueue_topic_name=letters, **LETTERS)
+    wait_until(lambda: len(delivered) == 2)
+    asked = script.count("pre_commit")
+    wait_until(lambda: script.count("pre_commit") >= asked + 2)
+    task, first = delivered[0]
+    task.context.report_errant(first, ValueError("refused long after"))
+    confirmed["offset"] = 2
+    (letter,) = read(run.bootstrap, letters, 1)
+    assert values([letter]) == ["a"]
+    wait_until(lambda: run.committed(running.connector, topic) == 2)
+
+
 def test_a_record_that_the_target_refuses_fails_the_task_if_that_is_not_tolerated(run: Run, topic: str) -> None:
     send(run.bootstrap, topic, ["a"])
 
