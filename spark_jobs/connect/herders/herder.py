@@ -55,6 +55,8 @@ Config = Mapping[str, str]
 STOP_S: Final = 5.0
 TICK_S: Final = 30.0
 """How often the age of the session's key is checked."""
+ASK_AGAIN_S: Final = 0.25
+ASK_AGAIN_MAX_S: Final = 60.0
 _SAFE: Final = frozenset({State.UNASSIGNED, State.FAILED})
 """States that a worker may report late, when another one has the work already."""
 
@@ -107,6 +109,8 @@ class Herder:
         self._on_lead = on_lead
         self._wanted_tasks: dict[str, list[dict[str, str]]] = {}
         """What the connectors that run here have asked for last, until the leader has stored it."""
+        self._ask_pauses_s: dict[str, float] = {}
+        """After how long the connectors are asked again that could not name their tasks."""
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="herder", daemon=True)
         self._stopping = threading.Event()
@@ -496,11 +500,26 @@ class Herder:
         asked = self.worker.task_configs(connector)
         if asked is not None:
             asked.add_done_callback(lambda done: self._post(lambda: self._publish_tasks(connector, done)))
+        else:
+            self._ask_pauses_s.pop(connector, None)
+
+    def _ask_again(self, connector: str) -> None:
+        """Ask a connector that has failed to name its tasks, after longer and longer pauses."""
+        pause_s = self._ask_pauses_s.get(connector, ASK_AGAIN_S)
+        self._ask_pauses_s[connector] = min(2 * pause_s, ASK_AGAIN_MAX_S)
+
+        def ask() -> None:
+            if not self._stopping.wait(pause_s):
+                self.wants_reconfiguration(connector)
+
+        call_in_thread(f"tasks-of-{connector}", ask)
 
     def _publish_tasks(self, connector: str, done: Future[list[dict[str, str]]]) -> None:
         if (error := done.exception()) is not None:
-            logger.error("the tasks of %s stay as they are: %s", connector, error)
+            logger.error("the tasks of %s stay as they are, and it is asked again: %s", connector, error)
+            self._ask_again(connector)
             return
+        self._ask_pauses_s.pop(connector, None)
         configs = done.result()
         if self.configs.state.has_tasks(connector, configs):
             self._wanted_tasks.pop(connector, None)

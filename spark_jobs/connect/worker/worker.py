@@ -101,6 +101,8 @@ class _RunningConnector:
         self.config = config
         self.is_started = False
         self.is_abandoned = False
+        self.lacks_tasks = False
+        """Whether it has FAILED because it could not configure its tasks."""
         self._listener = listener
         self._thread = CallThread(f"connector-{name}")
 
@@ -243,8 +245,8 @@ class Worker:
         try:
             found = [_texts(each) for each in running.connector.task_configs(most)]
         except BaseException as error:  # a connector's code may raise anything
-            trace = traceback.format_exc()
-            running.report(State.FAILED, trace)
+            running.lacks_tasks = True
+            running.report(State.FAILED, traceback.format_exc())
             raise ConnectError(f"connector {running.name} cannot configure its tasks: {error}") from error
         if len(found) > most:
             text = (
@@ -252,11 +254,15 @@ class Worker:
                 f"the maximum number of tasks it is configured to create."
             )
             if parsed["tasks.max.enforce"]:
+                running.lacks_tasks = True
                 running.report(State.FAILED, text)
                 raise ConnectError(text)
             logger.warning("%s", text)
         if running.is_abandoned:
             raise ConnectError(f"connector {running.name} has configured its tasks too late: it was stopped")
+        if running.lacks_tasks:
+            running.lacks_tasks = False
+            running.report(State.RUNNING)
         for each in found:
             each[TASK_CLASS] = self._task_class(running)
             for name in (TOPICS, TOPICS_REGEX):

@@ -401,6 +401,12 @@ def test_a_connector_that_cannot_configure_tasks_fails(worker: StandaloneWorker)
     worker.wait_for(name, "FAILED")
 
 
+def test_a_connector_that_cannot_configure_tasks_is_asked_again(worker: StandaloneWorker) -> None:
+    answers = iter([raises, raises, lambda *_: [{}]])
+    name = create(worker, script=scripted.Script(task_configs=lambda *_: next(answers)()), running=0)
+    worker.wait_for(name, "RUNNING", "RUNNING")
+
+
 def test_a_connector_that_makes_too_many_tasks_fails(worker: StandaloneWorker) -> None:
     name = create(worker, script=scripted.Script(task_configs=lambda *_: [{"a": "b"}] * 2), running=0)
     worker.wait_for(name, "FAILED")
