@@ -398,7 +398,14 @@ class Herder:
         if self.settings.exactly_once and task.connector in state.needs_fencing and self._is_source(connector_config):
             self._fence_then_start(task)
             return
-        self.worker.start_task(task, connector_config, config, state.target(task.connector))
+        is_current = partial(self._is_current, task, state.tasks[task.connector])
+        self.worker.start_task(task, connector_config, config, state.target(task.connector), is_current)
+
+    def _is_current(self, task: TaskId, tasks: Sequence[Config]) -> bool:
+        """Return whether a task is to run here, and its connector still has `tasks`, none equal to them that came
+        later. Any thread. Raises ConnectError."""
+        self.configs.refresh()
+        return task in self._work.tasks and self.configs.state.tasks.get(task.connector) is tasks
 
     def _report_unknown(self, owner: Owner) -> None:
         logger.warning(

@@ -74,7 +74,10 @@ class OffsetChanges:
         return {"offsets": found}
 
     def alter(self, name: str, changes: Sequence[Change]) -> str:
-        """Change offsets; return a sentence for the user. Raises NotFoundError, ConfigError and ConnectError."""
+        """Change offsets; return a sentence for the user.
+
+        Raises NotFoundError, ConfigError and ConnectError, and NotLeaderError on another worker than the leader.
+        """
         config = self._stopped_config(name)
         if not changes:
             raise ConfigError("Partitions / offsets need to be provided for an alter offsets request")
@@ -131,6 +134,9 @@ class OffsetChanges:
             time.sleep(POLL_S)
 
     def _store(self, name: str, changes: Sequence[Change]) -> None:
+        """Store offsets. A task that goes on unseen could commit its own over them, so it is fenced before."""
+        if changes and self._herder.settings.exactly_once:
+            self._herder.fence(name)
         if changes and not self._herder.offsets.store(name, changes, TIMEOUT_S):
             raise ConnectError(f"the offsets of {name} could not be stored")
 

@@ -433,9 +433,12 @@ class AtLeastOnceSourceTask(RunningSourceTask):
 class ExactlyOnceSourceTask(RunningSourceTask):
     """Sends records and their offsets in transactions (KIP-618). The transactional id fences earlier runs."""
 
-    def __init__(self, *arguments: Any, settings: Mapping[str, Any], **options: Any) -> None:
-        """`settings` are the connector's, parsed."""
+    def __init__(
+        self, *arguments: Any, settings: Mapping[str, Any], is_current: Callable[[], bool], **options: Any
+    ) -> None:
+        """`settings` are the connector's, parsed. `is_current` tells whether the task is still to run."""
         super().__init__(*arguments, **options)
+        self._is_current = is_current
         self._boundary = settings[TRANSACTION_BOUNDARY].lower()
         interval_ms = settings[TRANSACTION_INTERVAL]
         self._interval_s = self._flush_interval_s if interval_ms is None else interval_ms / 1000
@@ -448,7 +451,13 @@ class ExactlyOnceSourceTask(RunningSourceTask):
         self._began_s = 0.0
 
     def _begin(self) -> None:
+        """Fence earlier runs. A later run may have fenced this one before: then it would come back.
+
+        Raises ConnectError.
+        """
         self._producer.init_transactions(TRANSACTION_TIMEOUT_S)
+        if not self._is_current():
+            raise ConnectError(f"the task {self.id} has another configuration since, or belongs to another worker")
 
     def _send(self, records: Sequence[SourceRecord]) -> None:
         if records and not self._is_open:

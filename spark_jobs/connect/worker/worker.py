@@ -278,11 +278,23 @@ class Worker:
         task_class = running.connector.task
         return f"{task_class.__module__}.{task_class.__qualname__}"
 
-    def start_task(self, task_id: TaskId, connector_config: Config, config: Config, target: TargetState) -> None:
-        """Start a task in its thread. One that cannot be created has FAILED."""
+    def start_task(
+        self,
+        task_id: TaskId,
+        connector_config: Config,
+        config: Config,
+        target: TargetState,
+        is_current: Callable[[], bool],
+    ) -> None:
+        """Start a task in its thread. One that cannot be created has FAILED.
+
+        `is_current` is called by an exactly-once source once its producer has fenced all earlier ones, and raises
+        ConnectError: the task fails unless it is still to run, here and with this configuration.
+        """
         try:
             resolve = self._settings.providers.resolved
-            task = self._new_task(task_id, resolve(with_current_names(connector_config)), resolve(config), target)
+            connector_config, config = resolve(with_current_names(connector_config)), resolve(config)
+            task = self._new_task(task_id, connector_config, config, target, is_current)
         except BaseException as error:  # a plug-in's code may raise anything
             logger.error("task %s cannot be created: %s", task_id, error)
             self._listener.changed(task_id, State.FAILED, traceback.format_exc())
@@ -319,14 +331,21 @@ class Worker:
     def _graceful_s(self) -> float:
         return float(self._settings["task.shutdown.graceful.timeout.ms"]) / 1000
 
-    def _new_task(self, task_id: TaskId, connector_config: Config, config: Config, target: TargetState) -> RunningTask:
+    def _new_task(
+        self,
+        task_id: TaskId,
+        connector_config: Config,
+        config: Config,
+        target: TargetState,
+        is_current: Callable[[], bool],
+    ) -> RunningTask:
         connector = self._plugins.connector(connector_config[CONNECTOR_CLASS])
         own = {**config, NAME: task_id.connector}
         task = connector.task()
         if isinstance(task, JobTask):
             return self._new_job_task(task_id, task, connector_config, own, target)
         if isinstance(task, SourceTask):
-            return self._new_source_task(task_id, task, connector_config, own, target)
+            return self._new_source_task(task_id, task, connector_config, own, target, is_current)
         return self._new_sink_task(task_id, task, connector_config, own, target)
 
     def _new_job_task(
@@ -357,7 +376,13 @@ class Worker:
         return Failures(parsed, connector=task_id.connector, task=task_id.task, stopping=stopping, **more)
 
     def _new_source_task(
-        self, task_id: TaskId, task: SourceTask, connector_config: Config, config: Config, target: TargetState
+        self,
+        task_id: TaskId,
+        task: SourceTask,
+        connector_config: Config,
+        config: Config,
+        target: TargetState,
+        is_current: Callable[[], bool],
     ) -> RunningSourceTask:
         parsed = SOURCE_SETTINGS.parse(connector_config)
         steps = build_steps(connector_config, self._plugins)
@@ -369,7 +394,7 @@ class Worker:
         more: dict[str, Any] = {}
         if is_exactly_once:
             kind = ExactlyOnceSourceTask
-            more["settings"] = parsed
+            more["settings"], more["is_current"] = parsed, is_current
             if parsed[TRANSACTION_BOUNDARY].lower() == "connector":
                 more["transactions"] = TaskTransactions()
         new_producer = self._clients.transactional_producer if is_exactly_once else self._clients.producer

@@ -54,6 +54,8 @@ class Run:
         self.states: list[tuple[Owner, State, str | None]] = []
         self.used_topics: list[tuple[TaskId, str]] = []
         self.reconfigurations: list[str] = []
+        self.is_current = True
+        """What exactly-once tasks are told when they ask whether they are still to run."""
         self.is_distributed = "exactly_once_source_support" in settings
         own = {
             "group.id": "runs",
@@ -129,7 +131,8 @@ class Run:
             **{key.replace("_", "."): value for key, value in config.items()},
         }
         task = TaskId(name, int(number))
-        self.worker.start_task(task, settings, {**settings, "number": number}, TargetState.STARTED)
+        config = {**settings, "number": number}
+        self.worker.start_task(task, settings, config, TargetState.STARTED, lambda: self.is_current)
         return task
 
     def state(self, owner: Owner) -> State | None:

@@ -319,3 +319,12 @@ def test_a_later_run_fences_an_earlier_one_and_reads_its_offsets(
         first.methods["poll"] = batches(topic, ["zombie"])
         exactly_once.wait_for(task, State.FAILED)
     assert values(read(broker.bootstrap, topic, 1)) == ["a"]
+
+
+def test_a_task_that_is_not_to_run_any_more_when_it_has_fenced_others_does_not_start(exactly_once: Run) -> None:
+    script = scripted.Script()
+    exactly_once.is_current = False
+    task = exactly_once.start(script, SOURCE)
+    exactly_once.wait_for(task, State.FAILED)
+    assert "has another configuration since, or belongs to another worker" in exactly_once.trace(task)
+    assert script.count("start") == 0
