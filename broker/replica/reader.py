@@ -43,7 +43,10 @@ class FetchLimits(NamedTuple):
     bytes_max: int
     read_committed: bool
     is_first_batch_whole: bool
-    """The first batch of the first non-empty partition is returned whole, even above the limits (version 3 and up)."""
+    """The first batch of the first non-empty partition is returned whole, even above the limits (version 3 and up).
+
+    That of another partition is returned whole or not at all: clients take a part of it for damage.
+    """
     replica_id: int = CONSUMER
     """The reader's id: consumers read committed records, all others read up to the log end offset."""
     may_slice: bool = False
@@ -234,6 +237,7 @@ def _read_partition(
             min(bytes_left, wanted.bytes_max),
             partition.readable_end_offset(isolation),
             needs_whole_batch,
+            not limits.is_first_batch_whole,
             not nowait,
             limits.may_slice,
             limits.read_committed,

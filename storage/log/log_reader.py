@@ -34,8 +34,8 @@ class LogReader:
         nowait: bool = False,
         with_aborted: bool = False,
     ) -> FetchedRecords[memoryview] | None:
-        """Do the same as `read_or_slice`, but return the bytes in memory in any case."""
-        wanted = Wanted(offset, max_bytes, upper_bound_offset, min_one_batch, not nowait, False, with_aborted)
+        """Do the same as `read_or_slice`, but return the bytes in memory in any case, and cut no first batch off."""
+        wanted = Wanted(offset, max_bytes, upper_bound_offset, min_one_batch, False, not nowait, False, with_aborted)
         return cast("FetchedRecords[memoryview] | None", self.read_or_slice(wanted))
 
     def read_or_slice(self, wanted: Wanted) -> FetchedRecords[memoryview | FileSlice] | None:

@@ -68,6 +68,8 @@ class Wanted(NamedTuple):
     """Nothing at or above this offset is returned."""
     min_one_batch: bool
     """Whether the first batch is whole even if it is larger than `max_bytes`."""
+    may_cut_first: bool
+    """Whether a first batch that is larger is cut off. If it is neither that nor whole, nothing is returned."""
     wait: bool
     """Whether the read waits for the disk. If not, it fails when the bytes are not in memory."""
     may_slice: bool
@@ -225,6 +227,7 @@ class _Read:
         "end_offset",
         "end_position",
         "max_bytes",
+        "may_cut_first",
         "may_slice",
         "min_one_batch",
         "offset",
@@ -241,7 +244,16 @@ class _Read:
         self.positions = reader.positions
         self.end_offset, self.active, self.end_position = reader.end
         self.all_segments = reader.segments.all()
-        self.offset, max_bytes, self.bound, self.min_one_batch, self.wait, self.may_slice, self.with_aborted = wanted
+        (
+            self.offset,
+            max_bytes,
+            self.bound,
+            self.min_one_batch,
+            self.may_cut_first,
+            self.wait,
+            self.may_slice,
+            self.with_aborted,
+        ) = wanted
         self.max_bytes = max(max_bytes, 0)
         self.uses_index = True
 
@@ -266,9 +278,12 @@ class _Read:
             if following is None or following.base_offset >= bound:
                 break
             segment, position, indexed_offset = following, 0, following.base_offset
+        return self._nothing(segment, position)
+
+    def _nothing(self, segment: Segment, position: int) -> FetchedRecords[memoryview | FileSlice]:
         if self.with_aborted:
-            return FetchedRecords(_NOTHING, offset, segment.base_offset, position, offset, ())
-        return FetchedRecords(_NOTHING, offset, segment.base_offset, position)
+            return FetchedRecords(_NOTHING, self.offset, segment.base_offset, position, self.offset, ())
+        return FetchedRecords(_NOTHING, self.offset, segment.base_offset, position)
 
     def _floor(self, offset: int) -> Segment:
         """Return the segment with the greatest base offset at or below `offset`, or the first."""
@@ -359,6 +374,8 @@ class _Read:
         if self.min_one_batch:
             self.reader.first_batch_size = first.size
             size = max(size, first.size)
+        elif size < first.size and not self.may_cut_first:
+            return self._nothing(segment, first.position)
         returned: memoryview | FileSlice
         if is_sliced and size >= SLICE_SIZE_MIN:
             returned = segment.slice(first.position, size)

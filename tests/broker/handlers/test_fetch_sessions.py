@@ -393,6 +393,22 @@ async def test_a_partition_that_was_not_read_to_its_end_is_read_next(
     assert not reads
 
 
+async def test_a_batch_that_does_not_fit_behind_others_comes_first_in_the_next_response(
+    served: InProcessBroker, name: str
+) -> None:
+    """Also while the partition before it has new records at every fetch."""
+    await served.create_topic(name, 2)
+    client = await client_of(served, name, {0: 0, 1: 0})
+    large = bytes(5000)
+    await produce(served, name, 0)
+    await produce(served, name, 1, value=large)
+    first = sent(await client.fetch(max_bytes=1000))
+    assert (values_in(first[0]), first[1].records) == ([(0, b"v")], b"")
+    await produce(served, name, 0)
+    second = await client.fetch({0: 1}, max_bytes=1000)
+    assert values_in(sent(second)[1]) == [(0, large)]
+
+
 async def test_records_that_a_client_does_not_take_are_sent_again(served: InProcessBroker, name: str) -> None:
     await served.create_topic(name, 2)
     client = await client_of(served, name, {0: 0, 1: 0})

@@ -296,7 +296,9 @@ async def test_limits_hold_except_for_the_first_batch(served: InProcessBroker, n
     assert tight[1].records == b""
     by_partition = partitions_of(await fetch(served, name, {1: 0, 0: 0}, partition_max_bytes=len(small)))
     assert len(by_partition[1].records or b"") == len(small)
-    assert len(by_partition[0].records or b"") <= len(small)
+    assert by_partition[0].records == b"", "a part of a batch stops clients"
+    old = partitions_of(await fetch(served, name, {1: 0, 0: 0}, partition_max_bytes=len(small), version=2))
+    assert old[0].records, "clients of that time ask for more if they get a part"
 
 
 @pytest.mark.parametrize(

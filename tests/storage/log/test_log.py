@@ -501,7 +501,7 @@ def test_slice_and_copy_have_the_same_bytes(tmp_path: Path) -> None:
         arguments: dict[str, Any] = {"upper_bound_offset": bound, "min_one_batch": whole, "nowait": True}
         copy = log.reader.read(offset, max_bytes, **arguments)
         everything = log.reader.read(offset, 1 << 30, **arguments)
-        slice_or_copy = log.reader.read_or_slice(Wanted(offset, max_bytes, bound, whole, False, True, False))
+        slice_or_copy = log.reader.read_or_slice(Wanted(offset, max_bytes, bound, whole, False, False, True, False))
         assert copy is not None
         assert everything is not None
         assert slice_or_copy is not None
@@ -516,7 +516,7 @@ def test_slice_and_copy_have_the_same_bytes(tmp_path: Path) -> None:
         first_size = read_header(everything.records).size
         assert records.read() == everything.records[: max(max_bytes, first_size if whole else 0)]
     assert sliced > 1000
-    waited = log.reader.read_or_slice(Wanted(0, 1 << 20, end, True, True, True, False))
+    waited = log.reader.read_or_slice(Wanted(0, 1 << 20, end, True, False, True, True, False))
     assert waited is not None
     assert isinstance(waited.records, memoryview), "what may come from the disk is brought into memory"
 

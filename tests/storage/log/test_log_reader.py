@@ -115,7 +115,7 @@ def test_slice_and_copy_have_the_same_end_offset(tmp_path: Path, monkeypatch: py
     slices = 0
     for offset in range(0, log.log_end_offset, 3):
         copy = committed(log, offset, 1500)
-        sliced = log.reader.read_or_slice(Wanted(offset, 1500, log.last_stable_offset, True, False, True, True))
+        sliced = log.reader.read_or_slice(Wanted(offset, 1500, log.last_stable_offset, True, False, False, True, True))
         assert sliced is not None
         slices += isinstance(sliced.records, FileSlice)
         assert sliced[1:] == copy[1:]
