@@ -310,6 +310,7 @@ class LogCleaner:
                     due.log.partition,
                     error,
                 )
+                self._cleaning.worker_ended(due)
                 await self._give_back(due)
                 await asyncio.sleep(self._backoff_ms / 1000)
             else:

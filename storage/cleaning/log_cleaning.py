@@ -20,7 +20,8 @@ Invariants:
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -65,6 +66,9 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _UNCLEANABLE = (CorruptSegmentError, CorruptIndexError, Malformed)
+
+_ENDS_REPORTED = 3
+"""A log counts as uncleanable once so many passes in a row have ended with their worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,8 @@ class LogCleaning(LogObserver):
         self._figures = CleaningFigures()
         self.settings = settings
         self.uncleanable: set[TopicPartition] = set()
+        self._worker_ends: Counter[TopicPartition] = Counter()
+        """How many passes over a log have ended with their worker, since the last one that did not."""
         self._checkpoint_listeners: list[Callable[[], object]] = []
         log_manager.observers.add(self)
 
@@ -176,7 +182,8 @@ class LogCleaning(LogObserver):
             now_ms=now_ms,
         )
         due = [candidate for candidate in parts if candidate[3].is_due(candidate[2].config.min_cleanable_dirty_ratio)]
-        for _, _, log, part in sorted(due, key=lambda candidate: candidate[:2], reverse=True):
+        due.sort(key=lambda candidate: (-self._worker_ends[candidate[2].name], *candidate[:2]), reverse=True)
+        for _, _, log, part in due:
             directory = self._log_manager.directory_of(log.topic, log.partition)
             if directory is None or log.is_offline:
                 continue  # reading another log has taken the directory or this log offline
@@ -259,6 +266,7 @@ class LogCleaning(LogObserver):
             self.give_back(cleaning)
             return False
         self._in_progress.discard(log.name)
+        self._worker_ends.pop(log.name, None)
         self._first_dirty[log.name] = result.end_offset
         self._unwritten.add(cleaning.directory.path)
         self._figures.cleaned(cleaning.worker, result)
@@ -272,6 +280,10 @@ class LogCleaning(LogObserver):
         except OSError as error:
             self._log_manager.directories.fail(cleaning.directory, error)
         self._in_progress.discard(cleaning.log.name)
+
+    def worker_ended(self, cleaning: Cleaning) -> None:
+        """Note that a pass has ended with its worker, which may have met what ends every one: a shortage of memory."""
+        self._worker_ends[cleaning.log.name] += 1
 
     def fail(self, cleaning: Cleaning, error: Exception) -> None:
         """Handle the error that ended a pass.
@@ -333,6 +345,7 @@ class LogCleaning(LogObserver):
     def deleted(self, name: TopicPartition) -> None:
         self._first_dirty.pop(name, None)
         self.uncleanable.discard(name)
+        self._worker_ends.pop(name, None)
         self._unwritten.update(directory.path for directory in self._log_manager.directories.live)
         self._report_wanted_checkpoint()
 
@@ -372,7 +385,11 @@ class LogCleaning(LogObserver):
 
     def uncleanable_in(self, directory: LogDirectory, now_ms: int) -> Uncleanable:
         """Return the number and the readable cleanable bytes of the uncleanable logs of a log directory."""
-        logs = [log for name, log in directory.logs.items() if name in self.uncleanable]
+        logs = [
+            log
+            for name, log in directory.logs.items()
+            if name in self.uncleanable or self._worker_ends[name] >= _ENDS_REPORTED
+        ]
         count_of_bytes = 0
         for log in logs:
             with contextlib.suppress(OSError, SegmentGoneError, *_UNCLEANABLE):

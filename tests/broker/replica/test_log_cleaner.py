@@ -300,6 +300,54 @@ async def test_what_a_pass_left_is_removed_if_the_cleaner_stops_before_the_remov
     assert not running.staged()
 
 
+class PickyWorker:
+    """Ends in every pass over one log, as if the kernel had killed it."""
+
+    def __init__(self) -> None:
+        self.ends = 0
+
+    def clean(self, job: CleaningJob) -> CleaningResult:
+        if job.directory.endswith("/bad-0"):
+            self.ends += 1
+            raise WorkerEndedError
+        return clean(job)
+
+    def end(self) -> None: ...
+
+
+async def test_a_log_that_ends_every_worker_keeps_no_other_from_being_cleaned(
+    tmp_path: Path, blocking: ThreadPoolExecutor
+) -> None:
+    broker = Broker(tmp_path)
+    bad, good = broker.log(("bad", 0)), broker.log(("good", 0))
+    for number in range(3):
+        append(bad, keyed(("a", str(number) * 50)))
+        append(good, keyed(("a", str(number))))
+    append(good, keyed(("b", "1")))
+    commit_and_roll(bad)
+    commit_and_roll(good)
+    worker = PickyWorker()
+    clock = ManualClock(NOW_MS)
+    cleaner = LogCleaner(
+        broker.cleaning,
+        lambda: worker,
+        ThreadPoolExecutor,
+        blocking,
+        clock,
+        SlicedWork(clock.monotonic_ms),
+        count=1,
+        backoff_ms=0,
+    )
+    (directory,) = broker.manager.directories
+    cleaner.start()
+    await until(lambda: len(kept_in(good)) == 2)
+    assert worker.ends == 1
+    await until(lambda: worker.ends >= 3)
+    await until(lambda: cleaner.uncleanable_in(directory).partitions_count == 1)
+    await cleaner.stop()
+    assert len(kept_in(bad)) == 3
+
+
 def test_ended_worker_process_is_replaced(broker: Broker) -> None:
     log = broker.log()
     for number in range(3):
