@@ -471,10 +471,7 @@ class LogCleaning(LogObserver):
             # From the base of the first segment on, not from the log start: markers must not be removed before the
             # aborted data below the log start.
             aborted=log.reader.aborted_transactions(segments[0].base_offset, part.first_uncleanable_offset),
-            producers={
-                producer_id: ActiveProducer(_last_committed_data_offset(entry, log.high_watermark), entry.epoch)
-                for producer_id, entry in log.producer_state.producers.items()
-            },
+            producers=_active_producers(log, part.first_uncleanable_offset),
             now_ms=now_ms,
             delete_retention_ms=config.delete_retention_ms,
             segment_bytes=config.segment_bytes,
@@ -487,13 +484,26 @@ class LogCleaning(LogObserver):
         )
 
 
+def _active_producers(log: Log, end_offset: int) -> dict[int, ActiveProducer]:
+    """Return what a pass up to `end_offset` has to keep of each producer: nothing if its last data comes later."""
+    high_watermark = log.high_watermark
+    found = {}
+    for producer_id, entry in log.producer_state.producers.items():
+        last_offset = _last_committed_data_offset(entry, high_watermark)
+        if last_offset < end_offset:
+            found[producer_id] = ActiveProducer(last_offset, entry.epoch)
+    return found
+
+
 def _last_committed_data_offset(entry: ProducerEntry, high_watermark: int) -> int:
     """Return the last offset of the producer's last batch below the high watermark: a truncation may remove later ones.
 
     Of a producer with five later batches it returns that of the last batch.
     """
-    committed = (batch.last_offset for batch in reversed(entry.batches) if batch.last_offset < high_watermark)
-    return next(committed, entry.last_data_offset)
+    for batch in reversed(entry.batches):
+        if batch.last_offset < high_watermark:
+            return batch.last_offset
+    return entry.last_data_offset
 
 
 def _log_result(cleaning: Cleaning, result: CleaningResult) -> None:
