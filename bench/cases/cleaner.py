@@ -37,6 +37,7 @@ from storage.disk import names
 from storage.disk.checkpoints import read_offsets
 from storage.disk.files import OsFiles
 from storage.disk.meta_properties import MetaProperties
+from storage.log.log import Log
 from storage.manager.log_creation import NewLog
 from storage.manager.log_manager import LogManager
 from storage.manager.log_startup import LogManagerSettings
@@ -91,9 +92,14 @@ def clean_records(folder: Path, scale: Scale, *, record_size: int) -> Values:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         done = pool.submit(_measured_pass, picked.job).result()
     size = sum(source.size for source in picked.job.segments)
-    assert cleaning.finish(picked, done.result, now_ms=now_ms())
+    finish = cleaning.finish(picked, done.result, now_ms=now_ms(), between_writes=_at_once, pause=never)
+    assert whole(finish)
     manager.directories.unlock()
     return {"throughput": size / MB / done.wall_s, "memory": done.peak_mib}
+
+
+async def _at_once(_log: Log, change: Callable[[], bool]) -> bool:
+    return change()
 
 
 def clean_while_serving(server: Server, scale: Scale) -> Values:

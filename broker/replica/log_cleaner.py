@@ -291,8 +291,13 @@ class LogCleaner:
         try:
             result = await self._pass(slot, due)
             await self._off_loop(lambda: self._cleaning.make_durable(due))
-            finish = partial(self._cleaning.finish, due, result, now_ms=self._clock.now_ms())
-            await between_writes(due.log, finish)
+            await self._cleaning.finish(
+                due,
+                result,
+                now_ms=self._clock.now_ms(),
+                between_writes=between_writes,
+                pause=self._sliced_work.pause,
+            )
         except KafkaError as error:
             logger.error("cannot put cleaned segments into service: %s", error)
             await self._give_back(due)

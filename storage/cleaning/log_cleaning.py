@@ -58,7 +58,7 @@ from storage.manager.log_manager import LogManager
 from storage.manager.log_observers import LogObserver
 from storage.producers.producer_state import ProducerEntry
 from storage.segments.mapped_index import CorruptIndexError
-from storage.segments.segment import CorruptSegmentError
+from storage.segments.segment import CleanedSegment, CorruptSegmentError
 from storage.segments.segment_files import SegmentGoneError
 
 _logger = logging.getLogger(__name__)
@@ -166,7 +166,8 @@ class LogCleaning(LogObserver):
     def pick(self, now_ms: int, worker: int = 0) -> Cleaning | None:
         """Return a pass over the log to clean next, or None if no log is due.
 
-        Overdue logs come first, then those with the greatest share of dirty bytes. `worker` is the caller's number, for
+        Overdue logs come first, then those with the greatest share of dirty bytes; but those whose passes end with
+        their worker come last, so that they do not keep others from being cleaned. `worker` is the caller's number, for
         the metrics.
         """
         parts = [
@@ -220,16 +221,18 @@ class LogCleaning(LogObserver):
 
     def is_wanted(self, cleaning: Cleaning) -> bool:
         """Return whether the result of a pass can still be used: its log and its segments have not changed."""
+        present = {segment.base_offset for segment in cleaning.log.segments.all()}
+        return self._may_change(cleaning) and all(source.base_offset in present for source in cleaning.job.segments)
+
+    def _may_change(self, cleaning: Cleaning) -> bool:
+        """Return whether segments of a pass may be put into service, as far as that depends on the log as a whole."""
         log = cleaning.log
-        if (
-            not self._is_in_service(log)
-            or self._is_being_moved(log)
-            or log.truncation_count != cleaning.truncation_count
-            or "compact" not in log.config.cleanup_policy
-        ):
-            return False
-        present = {segment.base_offset for segment in log.segments.all()}
-        return all(source.base_offset in present for source in cleaning.job.segments)
+        return (
+            self._is_in_service(log)
+            and not self._is_being_moved(log)
+            and log.truncation_count == cleaning.truncation_count
+            and "compact" in log.config.cleanup_policy
+        )
 
     def make_durable(self, cleaning: Cleaning) -> None:
         """Raise the recovery point on the disk to the end of the segments that a pass has read. Call before `finish`.
@@ -254,15 +257,29 @@ class LogCleaning(LogObserver):
                 # The directory stays online, so without this error the caller would call `finish`.
                 raise OutOfResourcesError(error) from error
 
-    def finish(self, cleaning: Cleaning, result: CleaningResult, *, now_ms: int) -> bool:
+    async def finish(
+        self,
+        cleaning: Cleaning,
+        result: CleaningResult,
+        *,
+        now_ms: int,
+        between_writes: Callable[[Log, Callable[[], bool]], Awaitable[bool]],
+        pause: Pause,
+    ) -> bool:
         """Replace the old segments by the cleaned ones. Return False if the log has changed too much for that.
+
+        `between_writes` calls a function while no append to the log is being written. Pauses after each segment that
+        is replaced, from the log's start on. If the log changes in between, the later ones stay as they were, and the
+        next pass cleans all again.
 
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         log = cleaning.log
-        if not self.is_wanted(cleaning) or not all(
-            log.disposal.swap_in(each, now_ms=now_ms) for each in result.segments
-        ):
+        is_wanted = self.is_wanted(cleaning)
+        for each in result.segments:
+            is_wanted = is_wanted and await between_writes(log, partial(self._swap_in, cleaning, each, now_ms))
+            await pause()
+        if not is_wanted or not self._may_change(cleaning):
             self.give_back(cleaning)
             return False
         self._in_progress.discard(log.name)
@@ -272,6 +289,9 @@ class LogCleaning(LogObserver):
         self._figures.cleaned(cleaning.worker, result)
         _log_result(cleaning, result)
         return True
+
+    def _swap_in(self, cleaning: Cleaning, cleaned: CleanedSegment, now_ms: int) -> bool:
+        return self._may_change(cleaning) and cleaning.log.disposal.swap_in(cleaned, now_ms=now_ms)
 
     def give_back(self, cleaning: Cleaning) -> None:
         """Make the log of a stopped pass available to `pick` again. Nothing may still read or write its files."""

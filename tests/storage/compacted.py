@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from base.pause import Pause, never, whole
 from base.topic_partition import TopicPartition
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
 from storage.cleaning.cleaner import clean
-from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
+from storage.cleaning.cleaning_job import CleaningResult
+from storage.cleaning.log_cleaning import CleanerSettings, Cleaning, LogCleaning
 from storage.disk.files import Files
 from storage.disk.meta_properties import MetaProperties
 from storage.log.log import Log
@@ -68,10 +70,21 @@ class Broker:
             return False
         result = clean(picked.job, self.files)
         self.cleaning.make_durable(picked)
-        assert self.cleaning.finish(picked, result, now_ms=now_ms)
+        assert finish_pass(self.cleaning, picked, result, now_ms=now_ms)
         self.cleaning.write_checkpoints()
         self.manager.remove_deleted(now_ms)
         return True
+
+
+def finish_pass(
+    cleaning: LogCleaning, picked: Cleaning, result: CleaningResult, *, now_ms: int, pause: Pause = never
+) -> bool:
+    """Put what a pass has cleaned into service; `pause` is called after each segment."""
+
+    async def at_once(_log: Log, change: Callable[[], bool]) -> bool:
+        return change()
+
+    return whole(cleaning.finish(picked, result, now_ms=now_ms, between_writes=at_once, pause=pause))
 
 
 def keyed(*pairs: tuple[str, str | None], timestamp_ms: int = NOW_MS, **fields: object) -> memoryview:

@@ -25,7 +25,7 @@ from storage.cleaning.log_cleaning import CleanerSettings, LogCleaning
 from storage.disk import names
 from storage.disk.files import ShortageError
 from tests.storage.builders import NAME, NOW_MS, append, delete_expired, log_config
-from tests.storage.compacted import Broker, commit_and_roll, kept_in, keyed
+from tests.storage.compacted import Broker, commit_and_roll, finish_pass, kept_in, keyed
 from tests.storage.disk.test_shortages import no_descriptors_left
 from tests.support.broker import ROOT
 from tests.support.manual_clock import ManualClock
@@ -214,9 +214,9 @@ async def test_recovery_point_is_above_the_cleaned_segments_before_the_swap(
     finish = running.broker.cleaning.finish
     found: list[str] = []
 
-    def noted(*arguments: Any, **named: Any) -> bool:
+    async def noted(*arguments: Any, **named: Any) -> bool:
         found.append((tmp_path / names.RECOVERY_POINT_CHECKPOINT).read_text())
-        return finish(*arguments, **named)
+        return await finish(*arguments, **named)
 
     monkeypatch.setattr(running.broker.cleaning, "finish", noted)
     running.worker.may_go_on.set()
@@ -368,7 +368,7 @@ def test_ended_worker_process_is_replaced(broker: Broker) -> None:
         broker.cleaning.give_back(picked)
         picked = broker.cleaning.pick(NOW_MS)
         assert picked is not None
-        assert broker.cleaning.finish(picked, worker.clean(picked.job), now_ms=NOW_MS)
+        assert finish_pass(broker.cleaning, picked, worker.clean(picked.job), now_ms=NOW_MS)
         assert kept_in(log) == [(2, b"a", b"2")]
         with pytest.raises(FileNotFoundError):
             worker.clean(dataclasses.replace(picked.job, directory=picked.job.directory + "-gone"))

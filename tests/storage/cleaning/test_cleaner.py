@@ -24,7 +24,7 @@ from storage.disk import names
 from storage.log.log import Log
 from storage.segments.segment import CorruptSegmentError
 from tests.storage.builders import NAME, NOW_MS, QuickFiles, append, append_marker, batch, log_config, marker, read_all
-from tests.storage.compacted import COMPACT, CONFIG, Broker, Kept, commit_and_roll, kept_in, keyed
+from tests.storage.compacted import COMPACT, CONFIG, Broker, Kept, commit_and_roll, finish_pass, kept_in, keyed
 from tests.support.entries import entry_crc_is_valid
 from tests.support.faulty_files import FaultyFiles
 
@@ -232,7 +232,7 @@ def test_passes_keep_the_newest_record_in_mixed_formats_and_codecs(tmp_path: Pat
     assert picked is not None
     result = clean(picked.job, broker.files)
     assert (result.records_read, result.records_kept) == (8, 5)
-    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    assert finish_pass(broker.cleaning, picked, result, now_ms=NOW_MS)
     stored = (directory / names.segment_file(0, names.LOG)).read_bytes()
     found = [
         (entry.header.magic, record.offset, record.key, record.value, entry.header.compression)
@@ -502,7 +502,7 @@ def test_result_is_discarded_after_a_truncation_of_its_log(broker: Broker) -> No
     assert broker.cleaning.pick(NOW_MS) is None
     result = clean(picked.job, broker.files)
     log.truncation.truncate_to(2, now_ms=NOW_MS)
-    assert not broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    assert not finish_pass(broker.cleaning, picked, result, now_ms=NOW_MS)
     assert len(kept_in(log)) == 2
     assert not [path for path in log.directory.iterdir() if path.suffix in (names.SWAP, names.CLEANED)]
 
@@ -520,7 +520,7 @@ def test_damaged_log_does_not_stop_the_cleaning_of_others(broker: Broker) -> Non
     cleaned = []
     while (picked := broker.cleaning.pick(NOW_MS)) is not None:
         try:
-            broker.cleaning.finish(picked, clean(picked.job, broker.files), now_ms=NOW_MS)
+            finish_pass(broker.cleaning, picked, clean(picked.job, broker.files), now_ms=NOW_MS)
             cleaned.append(picked.log.topic)
         except Exception as error:
             broker.cleaning.fail(picked, error)
@@ -551,7 +551,7 @@ def test_records_without_a_key_are_dropped_and_counted(tmp_path: Path) -> None:
     assert picked is not None
     result = clean(picked.job, broker.files)
     assert result.records_without_key == 1
-    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    assert finish_pass(broker.cleaning, picked, result, now_ms=NOW_MS)
     assert kept_in(log) == [(1, b"k", b"y")]
 
 
@@ -574,7 +574,7 @@ def test_pass_runs_in_a_separate_process(broker: Broker, is_damaged: bool) -> No
             broker.cleaning.fail(picked, raised.value)
             assert broker.cleaning.uncleanable == {NAME}
         else:
-            assert broker.cleaning.finish(picked, running.result(), now_ms=NOW_MS)
+            assert finish_pass(broker.cleaning, picked, running.result(), now_ms=NOW_MS)
             assert kept_in(log) == [(2, b"a", b"2")]
 
 
@@ -655,7 +655,7 @@ def test_segments_without_kept_records_become_one_empty_segment(broker: Broker) 
     assert picked is not None
     result = clean(picked.job, broker.files)
     assert [(segment.base_offset, segment.size == 0) for segment in result.segments] == [(0, True), (1, False)]
-    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    assert finish_pass(broker.cleaning, picked, result, now_ms=NOW_MS)
     assert [offset for offset, _, _ in kept_in(log)] == [2, 3]
 
 

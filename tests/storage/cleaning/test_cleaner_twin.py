@@ -20,7 +20,7 @@ from storage.cleaning.cleaning_job import CleaningJob, CleaningResult
 from storage.disk import names
 from storage.log.log import Log
 from tests.storage.builders import NOW_MS
-from tests.storage.compacted import CONFIG, Broker, commit_and_roll
+from tests.storage.compacted import CONFIG, Broker, commit_and_roll, finish_pass
 from tests.support.entries import entry_crc_is_valid
 
 HOUR_MS = 3_600_000
@@ -319,7 +319,7 @@ def live_a_life(directory: Path, seed: int) -> int:
             if memory > 24 * 1000:
                 assert result.end_offset == job.segments[-1].next_offset
             broker.cleaning.make_durable(picked)
-            assert broker.cleaning.finish(picked, result, now_ms=now_ms)
+            assert finish_pass(broker.cleaning, picked, result, now_ms=now_ms)
             after = stored_in(log)
             check_pass(before, after, job, result)
             assert jumps or visible(after, log.log_start_offset) == table

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from base.pause import AT_ONCE, Awaited
 from config.broker import BrokerConfig
 from protocol.errors import KafkaError
 from protocol.records.batch import batches
@@ -16,6 +17,7 @@ from protocol.records.control import ControlType
 from storage.cleaning.cleaner import clean
 from storage.cleaning.cleaning_job import MAP_MEMORY_MAX
 from storage.cleaning.cleaning_metrics import Uncleanable
+from storage.cleaning.compaction import ActiveProducer
 from storage.cleaning.log_cleaning import CleanerSettings
 from storage.disk import names
 from storage.disk.files import Buffer, failure
@@ -40,7 +42,7 @@ from tests.storage.builders import (
     marker,
     pause,
 )
-from tests.storage.compacted import CONFIG, Broker, commit_and_roll, kept_in, keyed
+from tests.storage.compacted import CONFIG, Broker, commit_and_roll, finish_pass, kept_in, keyed
 
 OTHER = ("other", 0)
 
@@ -97,7 +99,7 @@ def test_one_log_is_taken_below_its_dirty_ratio_but_not_twice(broker: Broker) ->
     assert taken is not None
     assert broker.cleaning.is_in_progress(log)
     assert broker.cleaning.take(log, NOW_MS) is None
-    assert broker.cleaning.finish(taken, clean(taken.job), now_ms=NOW_MS)
+    assert finish_pass(broker.cleaning, taken, clean(taken.job), now_ms=NOW_MS)
     assert broker.cleaning.take(log, NOW_MS) is None, "nothing is dirty"
     assert not broker.cleaning.is_in_progress(log)
 
@@ -275,7 +277,7 @@ def test_finished_pass_preserves_later_changes_of_the_log(
     broker.cleaning.make_durable(picked)
     change(log)
     if is_given_back:
-        assert not broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+        assert not finish_pass(broker.cleaning, picked, result, now_ms=NOW_MS)
     log.durability.flush(NOW_MS)
     broker.manager.checkpoint_recovery_points()
     broker.manager.checkpoint_log_starts()
@@ -283,6 +285,60 @@ def test_finished_pass_preserves_later_changes_of_the_log(
     broker.manager.directories.unlock()  # killed
     log = Broker(tmp_path, config).log()
     assert (log.log_start_offset, kept_in(log), log.log_end_offset) == expected
+
+
+@pytest.mark.parametrize("change", [truncate_and_append, start_anew, expire, delete_records])
+def test_changes_between_two_segments_that_a_pass_puts_into_service_are_preserved(
+    tmp_path: Path, change: Callable[[Log], None]
+) -> None:
+    both = frozenset({"compact", "delete"})
+    config = dataclasses.replace(CONFIG, cleanup_policy=both, retention_ms=1000, segment_bytes=500)
+    broker = Broker(tmp_path, config)
+    log = broker.log()
+    log.reconfigure(config)
+    for number in range(4):
+        append(log, keyed((f"k{number}", "v" * 300), timestamp_ms=NOW_MS + number * 1000))
+        commit_and_roll(log)
+    append(log, keyed(("z", "z"), timestamp_ms=NOW_MS + 9000))
+    log.advance_high_watermark(log.log_end_offset)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    result = clean(picked.job, broker.files)
+    assert len(result.segments) == 4
+    broker.cleaning.make_durable(picked)
+    pauses: list[int] = []
+
+    def pause() -> Awaited:
+        if not pauses:
+            change(log)
+        pauses.append(log.log_end_offset)
+        return AT_ONCE
+
+    finish_pass(broker.cleaning, picked, result, now_ms=NOW_MS, pause=pause)
+    assert len(pauses) == 4
+    assert not broker.cleaning.is_in_progress(log)
+    assert not [path for path in log.directory.iterdir() if path.suffix in (names.SWAP, names.CLEANED)]
+    expected = log.log_start_offset, kept_in(log), log.log_end_offset
+    log.durability.flush(NOW_MS)
+    broker.manager.checkpoint_recovery_points()
+    broker.manager.checkpoint_log_starts()
+    broker.manager.directories.unlock()  # killed
+    log = Broker(tmp_path, config).log()
+    assert (log.log_start_offset, kept_in(log), log.log_end_offset) == expected
+
+
+def test_a_job_has_only_producers_whose_last_batch_the_pass_may_meet(broker: Broker) -> None:
+    log = broker.log()
+    for producer_id in (1, 2):
+        fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        append(log, keyed((f"k{producer_id}", "v"), **fields))
+        if producer_id == 1:
+            commit_and_roll(log)
+    log.advance_high_watermark(log.log_end_offset)
+    picked = broker.cleaning.pick(NOW_MS)
+    assert picked is not None
+    assert log.producer_state.producers.keys() == {1, 2}
+    assert picked.job.producers == {1: ActiveProducer(0, 0)}
 
 
 def test_pass_is_not_finished_if_its_recovery_point_meets_a_shortage(
@@ -516,7 +572,7 @@ def test_finished_pass_sets_the_metrics(broker: Broker, caplog: pytest.LogCaptur
     assert broker.cleaning.metrics(NOW_MS + 7).max_dirty_percent == 100
     assert broker.cleaning.metrics(NOW_MS + 7).time_since_last_run_ms == 7
     result = clean(picked.job, broker.files)
-    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    assert finish_pass(broker.cleaning, picked, result, now_ms=NOW_MS)
     assert broker.cleaning.metrics(NOW_MS).cleaner_recopy_percent == 12  # read twice, a quarter kept
     assert (result.records_read, result.records_kept) == (4, 1)
     assert result.bytes_read == 8 * result.bytes_kept

@@ -39,6 +39,7 @@ from storage.segments.segment import Segment
 from tests.sim.disk import DiskFiles, PowerCut, RandomCut, SimulatedDisk
 from tests.sim.world import Crashed
 from tests.storage.builders import NOW_MS, created, done, in_thread, log_config, marker, pause
+from tests.storage.compacted import finish_pass
 from tests.storage.log_model import NO_SEQUENCE, Batch, Branch, Entry, Left, Model, difference, outcome_of
 from tests.support.same_thread import SameThread
 
@@ -455,7 +456,7 @@ def clean_log(history: History) -> Plan | None:
         if picked is not None:
             result = clean(picked.job, history.files)
             cleaning.make_durable(picked)
-            assert cleaning.finish(picked, result, now_ms=now_ms)
+            assert finish_pass(cleaning, picked, result, now_ms=now_ms)
         cleaning.write_checkpoints()
 
     return history.plan(run, history.model.copy())

@@ -49,6 +49,7 @@ from tests.storage.builders import (
     pause,
     read_all,
 )
+from tests.storage.compacted import finish_pass
 from tests.support.faulty_files import Crashed, FaultyFiles, where_torn
 from tests.support.same_thread import SameThread
 
@@ -460,7 +461,7 @@ def clean_once(directory: Path, files: Files) -> list[CleanedSegment]:
     result = clean(picked.job, files)
     cleaning.make_durable(picked)
     try:
-        assert cleaning.finish(picked, result, now_ms=NOW_MS)
+        assert finish_pass(cleaning, picked, result, now_ms=NOW_MS)
     except KafkaError:
         cleaning.give_back(picked)
         raise

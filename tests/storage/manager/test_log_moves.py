@@ -40,6 +40,7 @@ from tests.storage.builders import (
     pause,
     read_all,
 )
+from tests.storage.compacted import finish_pass
 from tests.support.faulty_files import Crashed, FaultyFiles, where_torn
 from tests.support.same_thread import SameThread
 
@@ -420,7 +421,7 @@ def test_moving_log_is_not_cleaned_and_a_pass_in_progress_is_discarded(tmp_path:
     assert under_way is not None
     before = list(read_all(log))
     copy = copy_of(manager)
-    assert not cleaning.finish(under_way, clean(under_way.job, QuickFiles()), now_ms=NOW_MS)
+    assert not finish_pass(cleaning, under_way, clean(under_way.job, QuickFiles()), now_ms=NOW_MS)
     assert list(read_all(log)) == before
     assert not list((tmp_path / "a" / "topic-0").glob("*.swap"))
     assert cleaning.pick(NOW_MS) is None
@@ -439,7 +440,7 @@ def test_pass_that_ends_after_the_move_changes_neither_directory(tmp_path: Path,
     moved = switch(manager, log, copy_of(manager))
     before = list(read_all(moved))
     if ending == "finish":
-        assert not cleaning.finish(under_way, result, now_ms=NOW_MS)
+        assert not finish_pass(cleaning, under_way, result, now_ms=NOW_MS)
     elif ending == "give back":
         cleaning.give_back(under_way)
     else:
@@ -457,7 +458,7 @@ def test_first_dirty_offset_moves_with_its_log(tmp_path: Path, is_written: bool)
     cleaning = LogCleaning(manager, QuickFiles(), CleanerSettings(dedupe_buffer_size=1 << 16))
     picked = cleaning.pick(NOW_MS)
     assert picked is not None
-    assert cleaning.finish(picked, clean(picked.job, QuickFiles()), now_ms=NOW_MS)
+    assert finish_pass(cleaning, picked, clean(picked.job, QuickFiles()), now_ms=NOW_MS)
     cleaning.write_checkpoints()
     assert log.log_end_offset == 20
     first_dirty = cleaning.cleanable_part_of(log, NOW_MS).first_dirty_offset

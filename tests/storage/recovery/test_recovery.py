@@ -37,7 +37,7 @@ from tests.storage.builders import (
     read_all,
 )
 from tests.storage.compacted import CONFIG as COMPACTED
-from tests.storage.compacted import Broker, commit_and_roll, kept_in, keyed
+from tests.storage.compacted import Broker, commit_and_roll, finish_pass, kept_in, keyed
 
 CONFIG = log_config(segment_bytes=500, index_interval_bytes=100)
 COUNT = 12
@@ -677,7 +677,7 @@ def test_kill_after_a_swap_loses_nothing_behind_its_gaps(tmp_path: Path) -> None
     assert picked is not None
     result = clean(picked.job, broker.files)
     broker.cleaning.make_durable(picked)
-    assert broker.cleaning.finish(picked, result, now_ms=NOW_MS)
+    assert finish_pass(broker.cleaning, picked, result, now_ms=NOW_MS)
     before = kept_in(log)
     broker.manager.directories.unlock()
     assert not (tmp_path / names.CLEANER_CHECKPOINT).exists()
