@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from base.dataclass import dataclass
 from broker.cluster.assembly import ClusterControl, ClusterView, control_cluster, view_cluster
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, SHARE_GROUP_STATE_TOPIC
 from broker.cluster.not_hosted import why_not_hosted
 from broker.cluster.topics import TopicAdministration
 from broker.coordination.producer_ids import ProducerIds
@@ -40,6 +39,7 @@ from config.broker import BrokerConfig
 from controller.store.state_store import StateStore
 from protocol.api import Api
 from protocol.ids import random_id
+from protocol.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, SHARE_GROUP_STATE_TOPIC
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 from base.clock import Clock
 from base.pause import Pause
-from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, NONE_DECLARED, MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.in_order import InOrder
@@ -31,6 +30,7 @@ from controller.active.broker_channels import ControlRequest, ControlResponse
 from controller.active.sender import shown_state
 from controller.machine.topic_creation import NAME_LENGTH_MAX, topic_name_problem
 from protocol.errors import ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,

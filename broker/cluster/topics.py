@@ -20,7 +20,6 @@ from itertools import islice
 from base.clock import Clock
 from base.dataclass import dataclass
 from base.topic_partition import TopicPartition
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.loop.purgatory import DelayedOperation, Purgatory, nothing
 from broker.loop.slices import SlicedWork
@@ -33,6 +32,7 @@ from controller.machine.model import ApiError
 from controller.machine.topic_creation import TopicResult, topic_name_problem
 from controller.tree.topic_nodes import TopicNodes
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 

@@ -14,7 +14,6 @@ from typing import Literal, TypedDict
 
 from base.pause import Pause
 from base.topic_partition import TopicPartition
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.console.cluster_client import EARLIEST
 from broker.console.committed_offsets import committed
 from broker.console.console import Console
@@ -26,6 +25,7 @@ from broker.coordination.partitioner import partition_for
 from protocol.consumer_protocol import PROTOCOL_TYPE, read_assignment
 from protocol.described_consumer_groups import like_classic
 from protocol.errors import ErrorCode, Malformed
+from protocol.internal_topics import GROUP_METADATA_TOPIC
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypedDict
 
 from base.pause import Pause
 from base.topic_partition import TopicPartition
-from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import TopicState
 from broker.console import cluster_rates
 from broker.console.cluster_client import EARLIEST, LATEST, Responses
@@ -22,6 +21,7 @@ from broker.console.console import Console
 from broker.console.group_lags import TopicGroup, groups_by_topic
 from broker.console.problem import not_found
 from broker.security.acls import Operation, ResourceType
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
 

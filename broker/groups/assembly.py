@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.cluster.assembly import ClusterView
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.cluster.topics import TopicAdministration
 from broker.coordination.replicated_log import ReplicatedLog, follow_leadership
 from broker.foundation import Foundation
@@ -14,6 +13,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group_configs import GroupConfigs
 from broker.groups.settings import CoordinatorSettings
 from broker.replica.assembly import HostedReplicas
+from protocol.internal_topics import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from broker.cluster.metadata_cache import MetadataCache

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from base.clock import Clock
 from base.topic_partition import TopicPartition
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.background import BackgroundTasks, next_turn
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
@@ -25,6 +24,7 @@ from broker.groups.partition import CoordinatedGroup, OffsetsPartition
 from broker.groups.runner import GroupRunner
 from broker.groups.settings import CoordinatorSettings
 from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.internal_topics import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from broker.groups.loading import ReplayedPartition

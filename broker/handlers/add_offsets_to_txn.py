@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.partitioner import partition_for
 from broker.groups.coordinator import GroupCoordinator
 from broker.handlers.declaration import COORDINATOR_LOG, Declaration, Names, Permissions
@@ -16,6 +15,7 @@ from broker.security.acls import Operation
 from broker.transactions.coordinator import TransactionCoordinator
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.internal_topics import GROUP_METADATA_TOPIC
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from storage.producers.producer_state import Producer
 

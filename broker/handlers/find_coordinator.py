@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.led_partitions import LedPartitions
 from broker.coordination.partitioner import partition_for
@@ -29,6 +28,7 @@ from broker.share.parts import ShareParts
 from broker.transactions.coordinator import TransactionCoordinator
 from protocol.api_key import ApiKey
 from protocol.errors import ERRORS, ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4

@@ -16,7 +16,6 @@ from typing import Protocol
 from base.clock import Clock
 from base.pause import Pause, never, whole
 from base.topic_partition import TopicPartition
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.partitioner import partition_for
 from broker.groups.batches import CommittingProducer
@@ -32,6 +31,7 @@ from broker.replica.transaction_verification import ClientTerms, TransactionVeri
 from broker.security.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_METADATA_TOPIC
 from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

@@ -18,7 +18,6 @@ from broker.cluster.control_channels import ControlChannels
 from broker.cluster.control_requests import ControlDoor
 from broker.cluster.controller_link import ControllerLink
 from broker.cluster.features import ClusterFeatures
-from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
 from broker.cluster.peers import BrokerPeers
@@ -57,6 +56,7 @@ from config.broker import BrokerConfig
 from controller.controller import Controller
 from protocol.api import Api
 from protocol.errors import KafkaError
+from protocol.internal_topics import INTERNAL_TOPICS
 from storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.definition import Property
 from config.topic_properties import MIN_INSYNC_REPLICAS
+from protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 NAMED_TOPICS_MAX: Final = 10
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 from broker.cluster.assembly import ClusterView
-from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.cluster.peers import SHARE_STATES, Link
 from broker.cluster.topics import TopicAdministration
 from broker.coordination.background import sleep
@@ -23,6 +22,7 @@ from broker.share.shared_partition import SharedPartitions
 from broker.share.states import ShareStates
 from broker.share.terms import ShareTerms
 from config import broker_properties as properties
+from protocol.internal_topics import SHARE_GROUP_STATE_TOPIC
 from protocol.records.compression import Compression
 
 ROUND_TRIP_MS_MAX: Final = 2000

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from base.clock import Clock
 from base.line_limit import LineLimit
 from base.pause import Pause
-from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.coordination.batched_requests import BatchedRequests
 from broker.coordination.partitioner import Leaders, other_coordinator, partition_for
 from broker.loop.driver import going_on
@@ -29,6 +28,7 @@ from broker.share.machine.stored_states import ShareState
 from broker.share.state_messages import request_of, results_of
 from broker.share.states import ShareStates
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import SHARE_GROUP_STATE_TOPIC
 
 VERSION: Final = 0
 """Of all requests to share coordinators."""

@@ -19,7 +19,6 @@ from typing import Final
 from base.clock import Clock
 from base.dataclass import dataclass
 from base.line_limit import LineLimit
-from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import APPEND_ERRORS, CoordinatorLog, when_appended
 from broker.coordination.led_partitions import LedPartition, LedPartitions
@@ -30,6 +29,7 @@ from broker.share.machine.records import ShareKey, snapshot_key, snapshot_value,
 from broker.share.machine.state_calls import FIRST_EPOCH, Call, ReadSummary, check, state_after
 from broker.share.machine.stored_states import ShareState
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import SHARE_GROUP_STATE_TOPIC
 from protocol.records.builder import RecordData, build_batch
 from protocol.records.compression import Compression
 

@@ -6,7 +6,6 @@ from functools import partial
 
 from base.dataclass import dataclass
 from broker.cluster.assembly import ClusterView
-from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.cluster.peers import ADD_PARTITIONS, Link
 from broker.cluster.topics import TopicAdministration
 from broker.coordination.background import sleep
@@ -22,6 +21,7 @@ from broker.transactions.marker_writer import MarkerListener, MarkerWriter
 from broker.transactions.markers import MarkerSender
 from broker.transactions.settings import TransactionSettings
 from config import broker_properties as properties
+from protocol.internal_topics import TRANSACTION_STATE_TOPIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from base.clock import Clock
-from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.coordination.background import BackgroundTasks
 from broker.coordination.coordinator_log import CoordinatorLog
 from broker.coordination.led_partitions import LedPartitions
@@ -19,6 +18,7 @@ from broker.transactions.partition import StatePartition
 from broker.transactions.runner import TransactionRunner
 from broker.transactions.settings import TransactionSettings
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import TRANSACTION_STATE_TOPIC
 
 logger = logging.getLogger("kafka.coordinator.transaction.TransactionCoordinator")
 

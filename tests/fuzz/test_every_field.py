@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.handlers.request_context import CloseConnection
 from broker.loop.clock import SystemClock
 from broker.replica.delayed_fetch import LATER_MS_MAX
 from broker.requests.routes import TABLE
 from protocol.api import APIS, Api
 from protocol.errors import ErrorCode, Malformed
+from protocol.internal_topics import SHARE_GROUP_STATE_TOPIC
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest

@@ -11,6 +11,7 @@ from uuid import UUID
 from controller.machine.assignment import assign_replicas
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import parse_id
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -45,7 +46,6 @@ logger = logging.getLogger("org.apache.kafka.tools.TopicCommand")
 _FROM_BROKER = -1
 _REPLICATION_FACTOR_MAX = 32767
 _TOPICS, _DELETED_TOPICS = "/brokers/topics", "/admin/delete_topics"
-_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _KEYS_WARNING = (
     "WARNING: If partitions are increased for a topic that has a key, the partition logic or ordering of the messages "
     "will be affected"
@@ -365,7 +365,7 @@ def _in_older_form(admin: AdminClient, action: str, options: argparse.Namespace,
             marked = _names_below(tree, _DELETED_TOPICS)
             pattern = None if options.topic is None else topic_pattern(options.topic)
             for name in sorted(_names_below(tree, _TOPICS)):
-                is_left_out = options.exclude_internal and name in _INTERNAL_TOPICS
+                is_left_out = options.exclude_internal and name in INTERNAL_TOPICS
                 if not is_left_out and (pattern is None or pattern.fullmatch(name)):
                     print(f"{name} - marked for deletion" if name in marked else name)
         case "--describe":

@@ -16,11 +16,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from broker.coordination.replay import replay_copy
 from broker.groups.loading import ReplayedPartition
 from broker.transactions.loading import ReplayedTransactions
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from storage.disk.files import OsFiles
 from storage.disk.names import (
     LOCK,

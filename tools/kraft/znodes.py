@@ -16,7 +16,6 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.network.sasl.scram import ScramCredential
 from broker.quotas import client_quotas
 from broker.security import acls
@@ -33,6 +32,7 @@ from controller.tree import acl_nodes, paths
 from controller.tree.paths import ConfigEntity
 from protocol.errors import KafkaError
 from protocol.ids import random_id
+from protocol.internal_topics import SHARE_GROUP_STATE_TOPIC
 from tools.kraft import image as kraft
 from tools.kraft.image import AclImage, ClusterImage, PartitionImage, ScramImage, TokenImage, TopicImage
 

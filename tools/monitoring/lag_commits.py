@@ -16,8 +16,8 @@ from confluent_kafka import TopicPartition as LibraryPartition
 from base.topic_partition import TopicPartition
 from broker.groups.machine.records import OffsetCommitKey, read_key, read_offset
 from protocol.errors import Malformed
+from protocol.internal_topics import GROUP_METADATA_TOPIC
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 BATCH_SIZE: Final = 10_000
 POLL_S: Final = 0.2
 
@@ -64,7 +64,9 @@ class CommitFollower:
         found: dict[tuple[str, TopicPartition], list[tuple[int, int]]] = {}
         deadline_s = self._clock() + self._time_s
         if partition_count != self._assigned:
-            self._consumer.assign([LibraryPartition(OFFSETS_TOPIC, number, -1) for number in range(partition_count)])
+            self._consumer.assign(
+                [LibraryPartition(GROUP_METADATA_TOPIC, number, -1) for number in range(partition_count)]
+            )
             self._assigned = partition_count
         while not self._is_stopped() and self._clock() < deadline_s:
             messages = self._consumer.consume(BATCH_SIZE, timeout=POLL_S)

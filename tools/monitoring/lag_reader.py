@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 
 from base.topic_partition import TopicPartition
 from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.internal_topics import GROUP_METADATA_TOPIC
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -29,7 +30,7 @@ from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.records.age import age_ms
 from tools.admin.group_actions.descriptions import committed_offsets_request, read_offsets
 from tools.client.admin_client import EARLIEST, LATEST, AdminClient, raise_for
-from tools.monitoring.lag_commits import OFFSETS_TOPIC, CommitFollower, Commits
+from tools.monitoring.lag_commits import CommitFollower, Commits
 from tools.monitoring.lag_first_unread import NOTHING_WAITS, FirstUnread, Source, Unread
 from tools.monitoring.lag_windows import Commit, Ends, Status, Window
 
@@ -130,7 +131,7 @@ class LagReader:
         metadata = self._admin.metadata()
         attempts = _Attempts()
         partitions = _partitions(metadata)
-        times = attempts.follow(lambda: self._follow(sum(topic == OFFSETS_TOPIC for topic, _ in partitions)))
+        times = attempts.follow(lambda: self._follow(sum(topic == GROUP_METADATA_TOPIC for topic, _ in partitions)))
         members: dict[str, int] = {}
         committed: dict[str, dict[TopicPartition, int]] = {}
         for broker in metadata.brokers:
@@ -323,7 +324,7 @@ class _Attempts:
         try:
             return read()
         except KafkaException as error:
-            self.problems.append(Problem(Part.COMMITS, f"commits in {OFFSETS_TOPIC}: {error}"))
+            self.problems.append(Problem(Part.COMMITS, f"commits in {GROUP_METADATA_TOPIC}: {error}"))
             return {}
 
     def note_group(self, group: str, code: int) -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from protocol.internal_topics import INTERNAL_TOPICS
 from tools.client import client_library as library
 
 logger = logging.getLogger("kafka.tools.MirrorMaker")
@@ -30,7 +31,6 @@ FLUSH_S: Final = 0.5
 LAST_FLUSH_S: Final = 30.0
 """How long the end waits for acknowledgements. What has none by then is not committed, and copied again."""
 LIST_TIMEOUT_S: Final = 10.0
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 WITHOUT_TIMESTAMP: Final = 0
 """The library's type of a record of the oldest format, which has no timestamp."""
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, Final, TypedDict
 
 from base.topic_partition import TopicPartition
-from broker.cluster.internal_topics import INTERNAL_TOPICS
 from broker.cluster.metadata_cache import NO_LEADER
 from broker.console.bodies import require_range
 from broker.console.changes.change import TIMEOUT_MS, Change, Confirmation, Plan, change_row, changed, require_success
@@ -25,6 +24,7 @@ from broker.network.outgoing import PeerUnavailable
 from config import broker_properties as properties
 from config.describe import describe_topic
 from protocol.errors import ErrorCode, KafkaError, Malformed
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

@@ -13,7 +13,6 @@ from uuid import UUID
 import pytest
 
 from broker.cluster.control_requests import ControlDoor
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import LEADER_OF_DELETED_TOPIC, MetadataCache
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.slices import SlicedWork
@@ -22,6 +21,7 @@ from broker.loop.timer import Timer
 from config.broker import BrokerConfig
 from controller.active.broker_channels import ControlRequest
 from protocol.errors import ErrorCode
+from protocol.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,

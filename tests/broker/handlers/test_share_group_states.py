@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from protocol.errors import ErrorCode
+from protocol.internal_topics import SHARE_GROUP_STATE_TOPIC
 from protocol.messages import (
     delete_share_group_state as deleting,
 )

@@ -22,7 +22,6 @@ import pytest
 
 from base.file_slice import FileSlice
 from base.pause import never, whole
-from broker.cluster.internal_topics import GROUP_METADATA_TOPIC
 from broker.coordination.partitioner import partition_for
 from broker.handlers import fetch as fetch_handler
 from broker.handlers import heartbeat as heartbeat_handler
@@ -41,6 +40,7 @@ from protocol.codec import decode, encode
 from protocol.errors import KafkaError, Malformed
 from protocol.frame import LENGTH
 from protocol.headers import read_request_header, read_response_header, request_header, response_header
+from protocol.internal_topics import GROUP_METADATA_TOPIC
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import (
     FetchPartition,

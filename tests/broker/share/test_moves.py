@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from broker.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC
 from broker.share.machine.records import ShareKey, text_of
 from protocol.errors import ErrorCode
+from protocol.internal_topics import SHARE_GROUP_STATE_TOPIC
 from protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest, RequestedGroup
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple
 
 from base.topic_partition import TopicPartition
-from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.loop.timer import Timer
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.machine.records import read_key, read_value
@@ -16,6 +15,7 @@ from broker.transactions.machine.transaction import VERSION_1, EndOfTransaction,
 from broker.transactions.markers import Codes, Marker, MarkerSender
 from broker.transactions.settings import TransactionSettings
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from storage.producers.producer_state import Producer
 from tests.broker.groups.fakes import FakeLog
 from tests.support.manual_clock import ManualClock

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from base.clock import Clock
-from broker.cluster.internal_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.not_hosted import why_not_hosted
 from broker.coordination.background import sleep
@@ -23,6 +22,7 @@ from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.links import CoordinatorLinks
 from broker.transactions.marker_writer import MarkerWriter
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from storage.producers.producer_state import Producer
 from tests.broker.groups.served import Served
 from tests.broker.transactions.fakes import BROKER, Surroundings

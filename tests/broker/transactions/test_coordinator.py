@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.transactions import expiry
 from broker.transactions.links import CoordinatorLinks
 from broker.transactions.machine.states import TransactionState
@@ -19,6 +18,7 @@ from broker.transactions.markers import RETRY_BACKOFF_MS, Marker
 from broker.transactions.settings import TransactionSettings
 from config.broker import BrokerConfig
 from protocol.errors import ErrorCode, KafkaError
+from protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from protocol.records.batch import HEADER_SIZE, batches
 from protocol.records.builder import RecordData, build_batch
 from storage.producers.producer_state import Producer

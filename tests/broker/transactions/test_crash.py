@@ -21,7 +21,6 @@ import pytest
 
 from base.pause import never, whole
 from base.topic_partition import TopicPartition
-from broker.cluster.internal_topics import TRANSACTION_STATE_TOPIC
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.replicated_log import ReplicatedLog
 from broker.loop.driver import start
@@ -36,6 +35,7 @@ from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import MarkerSender
 from broker.transactions.settings import TransactionSettings
 from protocol.errors import KafkaError
+from protocol.internal_topics import TRANSACTION_STATE_TOPIC
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from protocol.records.batch import batches, records
 from protocol.records.builder import RecordData, build_batch
