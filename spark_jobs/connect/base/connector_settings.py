@@ -5,7 +5,6 @@ Owns their names, defaults and checks. Must not know connectors or workers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from spark_jobs.connect.base.definitions import (
     one_of_ignoring_case,
 )
 from spark_jobs.connect.base.errors import ConfigError
+from spark_jobs.connect.base.java_regex import compile_regex
 
 NAME: Final = "name"
 NAME_BYTES_MAX: Final = 1_000
@@ -234,9 +234,9 @@ def check_topics(config: Mapping[str, Any]) -> None:
         raise ConfigError(f"Must configure one of {TOPICS} or {TOPICS_REGEX}")
     if pattern:
         try:
-            re.compile(pattern)
-        except re.error as error:
+            compiled = compile_regex(pattern)
+        except ConfigError as error:
             raise invalid(TOPICS_REGEX, pattern, f"Invalid regular expression: {error}") from None
     letters = config[DEAD_LETTERS]
-    if letters and (letters in topics or (pattern and re.fullmatch(pattern, letters))):
+    if letters and (compiled.fullmatch(letters) if pattern else letters in topics):
         raise ConfigError(f"The DLQ topic '{letters}' may not be included in the topics that the connector reads")

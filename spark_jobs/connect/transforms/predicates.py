@@ -10,8 +10,8 @@ from typing import Any
 
 from spark_jobs.connect.base.api import Predicate
 from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, not_empty
+from spark_jobs.connect.base.java_regex import compile_regex, regex
 from spark_jobs.connect.base.records import Record
-from spark_jobs.connect.transforms.java_regex import compile_regex, regex
 
 
 class HasHeaderKey(Predicate):

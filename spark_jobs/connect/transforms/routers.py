@@ -11,9 +11,9 @@ from typing import Any, Final
 from spark_jobs.connect.base.api import Transformation
 from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, invalid
 from spark_jobs.connect.base.errors import DataError
+from spark_jobs.connect.base.java_regex import compile_regex, compile_replacement, regex
 from spark_jobs.connect.base.records import Record
 from spark_jobs.connect.converters.java_dates import JavaDateFormat
-from spark_jobs.connect.transforms.java_regex import compile_regex, compile_replacement, regex
 
 _TOPIC: Final = "topic.format"
 _TIMESTAMP: Final = "timestamp.format"

@@ -6,14 +6,18 @@ Owns the defaults that lose nothing, and the order in which settings win: the co
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 from spark_jobs.connect.base.connector_settings import ADMIN_OVERRIDE, CONSUMER_OVERRIDE, PRODUCER_OVERRIDE
+from spark_jobs.connect.base.definitions import Kind, parse
 from spark_jobs.connect.base.errors import ConfigError
 from spark_jobs.connect.base.states import TaskId
 from spark_jobs.connect.worker.settings import WorkerSettings, for_library, with_prefix
 from tools.client import client_library as library
+
+logger = logging.getLogger("org.apache.kafka.connect.runtime.Worker")
 
 PRODUCER_DEFAULTS: Final = {
     "acks": "all",
@@ -28,7 +32,10 @@ TRANSACTIONAL: Final = {
     "max.in.flight.requests.per.connection": "5",
 }
 OFFSET_RESET: Final = "auto.offset.reset"
-CONSUMER_DEFAULTS: Final = {OFFSET_RESET: "earliest"}
+METADATA_AGE: Final = "metadata.max.age.ms"
+CONSUMER_DEFAULTS: Final = {OFFSET_RESET: "earliest", METADATA_AGE: "300000"}
+ASSIGNORS: Final = "partition.assignment.strategy"
+COOPERATIVE: Final = ("CooperativeStickyAssignor", "cooperative-sticky")
 _EARLIEST: Final = ("earliest", "smallest", "beginning")
 _LATEST: Final = ("latest", "largest", "end")
 _REPORT: Final = "error"
@@ -60,14 +67,14 @@ class Clients:
     def consumer(self, task: TaskId, config: Mapping[str, str]) -> library.Consumer:
         """Return a member of the connector's group. Raises ConfigError."""
         settings = {
-            **CONSUMER_DEFAULTS,
             "group.id": sink_group(task.connector),
             "client.id": f"connector-consumer-{task}",
             **self._session(),
-            **self._settings.client("consumer"),
-            **self.overrides(config, CONSUMER_OVERRIDE),
+            **self._consumer_settings(config),
             "enable.auto.commit": "false",
         }
+        if (assignors := settings.get(ASSIGNORS)) is not None:
+            settings[ASSIGNORS] = _eager(assignors, task)
         if self.reset_offset(config) is not None:
             settings[OFFSET_RESET] = _REPORT
         return library.Consumer({**for_library(settings, is_consumer=True), **CONSUMER_QUEUE})
@@ -77,13 +84,24 @@ class Clients:
 
         None if the task is to fail then. Raises ConfigError.
         """
-        own = self.overrides(config, CONSUMER_OVERRIDE)
-        reset = {**CONSUMER_DEFAULTS, **self._settings.client("consumer"), **own}[OFFSET_RESET].lower()
+        reset = self._consumer_settings(config)[OFFSET_RESET].lower()
         offsets: dict[str, int] = {
             **dict.fromkeys(_EARLIEST, library.OFFSET_BEGINNING),
             **dict.fromkeys(_LATEST, library.OFFSET_END),
         }
         return offsets.get(reset)
+
+    def metadata_age_s(self, config: Mapping[str, str]) -> float:
+        """Return how often a sink looks which topics there are. Raises ConfigError."""
+        age_ms: int = parse(METADATA_AGE, Kind.LONG, self._consumer_settings(config)[METADATA_AGE])
+        return age_ms / 1000
+
+    def _consumer_settings(self, config: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **CONSUMER_DEFAULTS,
+            **self._settings.client("consumer"),
+            **self.overrides(config, CONSUMER_OVERRIDE),
+        }
 
     def _session(self) -> dict[str, str]:
         """Return how long the partitions of a dead worker wait: as long as its tasks do."""
@@ -130,6 +148,18 @@ class Clients:
             **last,
         }
         return library.Producer({**for_library(settings, is_consumer=False), **PRODUCER_QUEUE})
+
+
+def _eager(assignors: str, task: TaskId) -> str:
+    """Return a list of assignors without cooperative ones, which the library mixes with no others.
+
+    Tasks take all of their partitions together, so the others serve them as well.
+    """
+    wanted = [each.strip() for each in assignors.split(",")]
+    kept = [each for each in wanted if not each.endswith(COOPERATIVE)]
+    if kept != wanted:
+        logger.warning("task %s: %s names a cooperative assignor, which is left out", task, ASSIGNORS)
+    return ",".join(kept) or "range"
 
 
 def transactional_id(group_id: str, task: TaskId) -> str:

@@ -23,6 +23,7 @@ from spark_jobs.connect.worker import chain
 from spark_jobs.connect.worker.chain import Converters, Step
 from spark_jobs.connect.worker.dead_letters import DeadLetters
 from spark_jobs.connect.worker.failures import Failure, Failures, Origin
+from spark_jobs.connect.worker.subscription import Subscription
 from spark_jobs.connect.worker.task import RunningTask, StoppedError
 from tools.client import client_library as library
 
@@ -177,11 +178,11 @@ class RunningSinkTask(RunningTask):
         new_consumer: Callable[[], library.Consumer],
         reset_offset: int | None,
         topic_ids: TopicIds,
-        topics: Sequence[str],
+        subscription: Subscription,
         flush_interval_s: float,
     ) -> None:
-        """`topics` are names, or one regular expression that begins with `^`. `reset_offset` is where a partition
-        begins whose log does not have its position; None if the task fails then."""
+        """`reset_offset` is where a partition begins whose log does not have its position; None if the task fails
+        then."""
         super().__init__(task_id, listener, target)
         self._task = task
         self._config = config
@@ -189,7 +190,7 @@ class RunningSinkTask(RunningTask):
         self._new_consumer = new_consumer
         self._reset_offset = reset_offset
         self._consumer: library.Consumer | None = None
-        self._subscription = list(topics)
+        self._subscription = subscription
         self._flush_interval_s = flush_interval_s
         self._context = _Context(config, self._chain.failures, topic_ids)
         task.context = self._context
@@ -237,9 +238,6 @@ class RunningSinkTask(RunningTask):
         self._consumer = self._new_consumer()
         self._was_started = True
         self._task.start(self._config)
-        self._consumer.subscribe(
-            self._subscription, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
-        )
         was_paused = self.is_paused
         self.report(State.PAUSED if was_paused else State.RUNNING)
         with suppress(StoppedError):  # the positions are before the records of this step
@@ -251,6 +249,7 @@ class RunningSinkTask(RunningTask):
                 self._step()
 
     def _step(self) -> None:
+        self._subscribe()
         self._apply_wishes()
         kept, self._kept = self._kept, []
         records, positions = self._convert(kept or self._poll(POLL_S))
@@ -258,6 +257,14 @@ class RunningSinkTask(RunningTask):
         is_due = time.monotonic() - self._committed_s >= self._flush_interval_s
         if is_due or self._context.wants_commit:
             self._commit()
+
+    def _subscribe(self) -> None:
+        assert self._consumer is not None
+        topics = self._subscription.changed(self._consumer, time.monotonic())
+        if topics:
+            self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        elif topics is not None:
+            self._consumer.unsubscribe()
 
     def _poll(self, timeout_s: float) -> list[library.Message]:
         """Return what has arrived: it waits for the first record only."""

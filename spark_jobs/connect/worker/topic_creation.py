@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from spark_jobs.connect.base.connector_settings import CREATION, CREATION_GROUPS
 from spark_jobs.connect.base.definitions import REQUIRED, Definition, Importance, Kind, Setting, invalid, parse
 from spark_jobs.connect.base.errors import ConnectError
-from spark_jobs.connect.transforms.java_regex import compile_regex, regex
+from spark_jobs.connect.base.java_regex import compile_regex, regex
 from spark_jobs.connect.worker.settings import with_prefix
 
 TIMEOUT_S: Final = 30.0

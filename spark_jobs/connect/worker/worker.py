@@ -10,9 +10,9 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 from spark_jobs.connect.base.api import (
     Connector,
@@ -56,6 +56,7 @@ from spark_jobs.connect.worker.source_task import (
     SourceChain,
     TaskTransactions,
 )
+from spark_jobs.connect.worker.subscription import Subscription
 from spark_jobs.connect.worker.task import RunningTask
 from spark_jobs.connect.worker.topic_creation import TopicCreation, create_topic
 from spark_jobs.connect.worker.topic_ids import topic_ids
@@ -443,7 +444,9 @@ class Worker:
             new_consumer=lambda: self._clients.consumer(task_id, connector_config),
             reset_offset=self._clients.reset_offset(connector_config),
             topic_ids=lambda topics: topic_ids(self._clients.admin_settings(connector_config), topics),
-            topics=_subscription(parsed),
+            subscription=Subscription(
+                parsed[TOPICS], parsed[TOPICS_REGEX], self._clients.metadata_age_s(connector_config)
+            ),
             flush_interval_s=self._settings["offset.flush.interval.ms"] / 1000,
         )
 
@@ -451,10 +454,3 @@ class Worker:
 def _texts(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the configuration of a task as it is stored: a connector may have put numbers into it."""
     return {str(key): str(value) for key, value in config.items() if value is not None}
-
-
-def _subscription(parsed: Mapping[str, Any]) -> Sequence[str]:
-    """Return the topics of a sink as the client library has them: a regular expression begins with ^."""
-    if parsed[TOPICS]:
-        return cast(Sequence[str], parsed[TOPICS])
-    return [f"^({parsed[TOPICS_REGEX]})$"]

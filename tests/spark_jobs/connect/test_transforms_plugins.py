@@ -8,12 +8,12 @@ import pytest
 from spark_jobs.connect.base.api import Converter, HeaderConverter, Predicate, Transformation
 from spark_jobs.connect.base.data import INT32, Struct, struct_schema
 from spark_jobs.connect.base.errors import ConfigError, DataError
+from spark_jobs.connect.base.java_regex import compile_regex, compile_replacement
 from spark_jobs.connect.base.records import SourceRecord
 from spark_jobs.connect.converters import CONVERTERS, HEADER_CONVERTERS
 from spark_jobs.connect.transforms import PREDICATES, TRANSFORMATIONS
 from spark_jobs.connect.transforms.fields import ExtractFieldOfValue
 from spark_jobs.connect.transforms.insert_field import InsertFieldOfKey, InsertFieldOfValue
-from spark_jobs.connect.transforms.java_regex import compile_regex, compile_replacement
 from spark_jobs.connect.transforms.routers import TimestampRouter
 
 TABLES: list[tuple[dict[str, str], type]] = [

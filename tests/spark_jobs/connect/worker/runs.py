@@ -155,9 +155,9 @@ class Run:
         return max(-1, int(found[0].offset))
 
 
-def new_topic(bootstrap: str, partitions: int = 1) -> str:
-    """Create a topic with a name of its own."""
-    name = unique("topic")
+def new_topic(bootstrap: str, partitions: int = 1, *, name: str | None = None) -> str:
+    """Create a topic, with a name of its own if it has none, and return the name."""
+    name = name or unique("topic")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
     return name

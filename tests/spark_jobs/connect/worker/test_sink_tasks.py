@@ -288,6 +288,35 @@ def test_two_tasks_share_the_partitions_and_one_takes_over_when_the_other_ends(r
     assert len(put_values(script) + put_values(other)) == 6, "a rebalance delivers nothing twice"
 
 
+def test_topics_that_match_javas_expression_are_read_also_those_that_are_created_later(run: Run) -> None:
+    name = unique("matching")
+    first, other = new_topic(run.bootstrap, name=f"{name}-1"), new_topic(run.bootstrap, name=f"{name}-x")
+    send(run.bootstrap, first, ["a"])
+    send(run.bootstrap, other, ["not wanted"])
+    script = scripted.Script()
+    age = {"consumer_override_metadata_max_age_ms": "100"}
+    start(run, script, "", topics_regex=rf"(?:{name})-\d+", **age)
+    wait_until(lambda: put_values(script) == ["a"])
+    later = new_topic(run.bootstrap, name=f"{name}-12")
+    send(run.bootstrap, later, ["b"])
+    wait_until(lambda: put_values(script) == ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "assignors",
+    [
+        "org.apache.kafka.clients.consumer.RangeAssignor,org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+        "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+    ],
+    ids=["default of Java", "cooperative"],
+)
+def test_a_cooperative_assignor_is_left_out(run: Run, topic: str, assignors: str) -> None:
+    send(run.bootstrap, topic, ["a"])
+    script = scripted.Script()
+    start(run, script, topic, consumer_override_partition_assignment_strategy=assignors)
+    wait_until(lambda: put_values(script) == ["a"])
+
+
 REFUSE = {"transforms": "t", "transforms_t_type": "Refuse", "transforms_t_value": "bad"}
 
 

@@ -19,6 +19,7 @@ from spark_jobs.connect.converters.simple import StringConverter
 from spark_jobs.connect.worker.chain import Converters
 from spark_jobs.connect.worker.failures import Failures
 from spark_jobs.connect.worker.sink_task import RunningSinkTask, SinkChain
+from spark_jobs.connect.worker.subscription import Subscription
 from tests.support.waiting import wait_until
 
 TOPIC, COMMITTED = "lines", 100
@@ -142,7 +143,7 @@ def test_each_record_behind_the_committed_offset_is_delivered_once(
         new_consumer=lambda: consumer,
         reset_offset=OFFSET_BEGINNING,
         topic_ids=lambda _topics: {},
-        topics=[TOPIC],
+        subscription=Subscription([TOPIC], "", refresh_s=1.0),
         flush_interval_s=60,
     )
     task.start()
