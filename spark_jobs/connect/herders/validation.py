@@ -15,7 +15,9 @@ from spark_jobs.connect.base.connector_settings import (
     EXACTLY_ONCE,
     HEADER_CONVERTER,
     KEY_CONVERTER,
+    OFFSETS_TOPIC,
     PREDICATES,
+    PRODUCER_OVERRIDE,
     SINK_SETTINGS,
     SOURCE_SETTINGS,
     TRANSACTION_BOUNDARY,
@@ -29,7 +31,7 @@ from spark_jobs.connect.base.errors import ConfigError
 from spark_jobs.connect.worker.chain import NEGATE, PREDICATE, TYPE, build_converters, build_steps, with_converters
 from spark_jobs.connect.worker.plugins import Plugins
 from spark_jobs.connect.worker.providers import masked
-from spark_jobs.connect.worker.settings import WorkerSettings
+from spark_jobs.connect.worker.settings import WorkerSettings, with_prefix
 from spark_jobs.connect.worker.topic_creation import creation_settings
 
 CONVERTERS: Final = (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER)
@@ -94,6 +96,8 @@ def _check_together(
             check_topics(problems.values)
         except ConfigError as error:
             add("topics", error)
+    else:
+        _check_offsets(config, settings, add)
     try:
         connector = connector_class()
         if settings.exactly_once and not issubclass(connector_class, SinkConnector):
@@ -110,6 +114,21 @@ def _check_together(
 def _has_errors(problems: Problems, settings: Sequence[str]) -> bool:
     """Whether there are errors of these settings, or of those that have their names as a prefix."""
     return any(name == each or name.startswith(f"{each}.") for name in problems.errors for each in settings)
+
+
+def _check_offsets(config: Mapping[str, str], settings: WorkerSettings, add: Any) -> None:
+    """Report what would store the offsets of a source elsewhere than the worker, which reads them from one place."""
+    if (topic := config.get(OFFSETS_TOPIC)) and topic != settings.given.get("offset.storage.topic"):
+        add(OFFSETS_TOPIC, f"The worker keeps the offsets of all connectors in one place: {topic} is not it.")
+    if settings.exactly_once:
+        name = "bootstrap.servers"
+        brokers = {**settings.client("producer"), **with_prefix(config, PRODUCER_OVERRIDE)}[name]
+        if brokers != settings[name]:
+            add(
+                f"{PRODUCER_OVERRIDE}{name}",
+                f"With exactly-once, offsets are written in one transaction with the records, but read from "
+                f"{settings[name]}: {brokers} is another cluster.",
+            )
 
 
 def _check_exactly_once(connector: Any, config: Mapping[str, str], problems: Problems, add: Any) -> None:

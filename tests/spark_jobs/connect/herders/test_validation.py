@@ -147,3 +147,14 @@ def test_a_configuration_without_a_class_shows_no_values() -> None:
     with pytest.raises(ConfigError, match="contains no connector type") as raised:
         validate({"password": "hidden?"}, SETTINGS, PLUGINS)
     assert "hidden?" not in str(raised.value)
+
+
+def test_offsets_that_would_be_stored_elsewhere_than_they_are_read_are_refused() -> None:
+    elsewhere = {**SOURCE, "offsets.storage.topic": "own-offsets"}
+    assert errors(elsewhere).keys() == errors(elsewhere, EXACTLY_ONCE).keys() == {"offsets.storage.topic"}
+    assert errors({**SOURCE, "offsets.storage.topic": "offset"}, EXACTLY_ONCE) == {}, "that of the worker"
+    other = {**SOURCE, "producer.override.bootstrap.servers": "other:9092"}
+    assert errors(other) == {}, "offsets are stored behind acknowledged records, whatever the cluster"
+    found = errors(other, EXACTLY_ONCE)
+    assert found.keys() == {"producer.override.bootstrap.servers"}
+    assert "other:9092 is another cluster" in found["producer.override.bootstrap.servers"][0]
