@@ -161,7 +161,7 @@ class _Reader:
         reads_followers = replica_id == CONSUMER and version >= FIRST_VERSION_WITH_FOLLOWERS
         limits = (
             bytes_max,
-            request.isolation_level == READ_COMMITTED and replica_id == CONSUMER,
+            request.isolation_level == READ_COMMITTED and not self._is_follower,
             has_limit,
             replica_id,
             not needs_conversion(version, replica_id),

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 NO_PREFERENCE = -1
 
 CONSUMER = -1
-"""The replica id of consumers. Lower ids are of tools that read any replica, higher ids are of followers."""
+"""The replica id of consumers. Lower ids are of tools that read any replica, and as little as consumers; higher ids are
+of followers."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -48,7 +49,7 @@ class FetchLimits(NamedTuple):
     That of another partition is returned whole or not at all: clients take a part of it for damage.
     """
     replica_id: int = CONSUMER
-    """The reader's id: consumers read committed records, all others read up to the log end offset."""
+    """The reader's id: followers read up to the log end offset, all others committed records."""
     may_slice: bool = False
     """Whether records may be returned as a slice of their file, because this broker does not inspect them."""
     reads_followers: bool = False
@@ -56,7 +57,7 @@ class FetchLimits(NamedTuple):
 
     @property
     def isolation(self) -> FetchIsolation:
-        if self.replica_id != CONSUMER:
+        if self.replica_id > CONSUMER:
             return FetchIsolation.LOG_END
         return FetchIsolation.LAST_STABLE_OFFSET if self.read_committed else FetchIsolation.HIGH_WATERMARK
 

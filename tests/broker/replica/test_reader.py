@@ -7,7 +7,7 @@ import pytest
 
 from base.pause import never, whole
 from broker.replica.fetch_sessions import FetchPartition
-from broker.replica.partition import Leadership, Partition
+from broker.replica.partition import FetchIsolation, Leadership, Partition
 from broker.replica.reader import CONSUMER, FetchLimits, PartitionRead, read_partitions
 from protocol.errors import ErrorCode
 from protocol.records.control import ControlType
@@ -78,6 +78,14 @@ def test_retention_after_a_read_loses_no_aborted_transaction(
     assert first_offsets(read) == [0]
 
 
+@pytest.mark.parametrize("read_committed", [False, True])
+def test_only_followers_read_what_is_not_committed(*, read_committed: bool) -> None:
+    consumer = FetchIsolation.LAST_STABLE_OFFSET if read_committed else FetchIsolation.HIGH_WATERMARK
+    for replica_id, expected in {-7: consumer, TOOL: consumer, -1: consumer, 0: FetchIsolation.LOG_END}.items():
+        limits = FetchLimits(1, read_committed, is_first_batch_whole=True, replica_id=replica_id)
+        assert limits.isolation is expected, replica_id
+
+
 @pytest.mark.parametrize(
     ("replica_id", "epoch", "code"),
     [
@@ -93,6 +101,7 @@ def test_tools_that_compare_replicas_read_followers_too(
     partition: Partition, replica_id: int, epoch: int, code: ErrorCode
 ) -> None:
     append(partition.log, batch(3))
+    partition.log.advance_high_watermark(3)
     partition.follow(Leadership(0, 2, 5, [1, 2], 0, [1, 2, OTHER_FOLLOWER]))
     wanted = FetchPartition(
         ("topic", 0), "topic", ZERO_UUID, 0, current_leader_epoch=epoch, fetch_offset=0, bytes_max=1000
