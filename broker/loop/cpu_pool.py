@@ -35,12 +35,13 @@ class CpuPool:
     ) -> None:
         """`new_threads(size, name)` returns an executor of that many threads.
 
-        `on_full` is called when the queue is full, and `on_room` when a request of a full queue is done.
+        `on_full` is called when the queue is full, and `on_room` when it has room again, each time. They may run more.
         """
         self._threads = new_threads(THREADS, "computing")
         self._thread_of_long_work = new_threads(1, "computing-long")
         self._queued_max = queued_max
         self._queued_count = 0
+        self._is_full = False
         self._on_full = on_full
         self._on_room = on_room
 
@@ -54,14 +55,16 @@ class CpuPool:
 
     async def _run_in(self, threads: Executor, work: Callable[[], T]) -> T:
         self._queued_count += 1
-        if self._queued_count == self._queued_max:
+        if self._queued_count >= self._queued_max and not self._is_full:
+            self._is_full = True
             self._on_full()
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, work)
         finally:
-            if self._queued_count == self._queued_max:
-                self._on_room()
             self._queued_count -= 1
+            if self._is_full and self._queued_count < self._queued_max:
+                self._is_full = False
+                self._on_room()
 
     def stop(self) -> None:
         """Wait until all work is done and end the threads."""

@@ -231,9 +231,11 @@ class Listener:
             connection.hold(Hold.REQUEST_QUEUE)
 
     def release(self) -> None:
-        """Read requests again after `hold`."""
+        """Read requests again after `hold`. Those that are read at once may lead to another `hold`, which counts."""
         self._is_held = False
         for connection in list(self._connections):
+            if self._is_held:
+                return
             connection.release(Hold.REQUEST_QUEUE)
 
     def connections(self) -> Iterator[Connection]:

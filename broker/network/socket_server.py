@@ -155,8 +155,11 @@ class SocketServer:
             listener.hold()
 
     def release(self) -> None:
+        """Read requests again. Those that are read at once may lead to another `hold`, which counts."""
         self._is_held = False
         for listener in self._data_plane():
+            if self._is_held:
+                return
             listener.release()
 
     def stop_accepting(self) -> None:
@@ -188,7 +191,7 @@ class SocketServer:
         """Close the longest idle connections if files have too few descriptors left, and schedule the next check."""
         now_s = self._loop.time()
         self._descriptor_check = self._loop.call_later(MEASURED_EVERY_S, self._leave_descriptors_to_files)
-        victims = self._idle_longest(self._descriptors.excess(self.quotas.count, now_s))
+        victims = self._idle_longest(self._descriptors.excess(self.quotas.open_count, now_s))
         for victim in victims:
             victim.abort()
         self.closed_for_files_count += len(victims)

@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -53,3 +54,25 @@ async def test_long_work_has_a_thread_of_its_own(cpu_pool: CpuPool) -> None:
     gate.set()
     assert await long
     assert await later not in shared
+
+
+async def test_a_queue_that_is_full_again_as_soon_as_it_has_room_is_reported_again(said: list[str]) -> None:
+    """A connection that is read again may have a request at hand."""
+    gate = threading.Event()
+    at_hand: list[Coroutine[Any, Any, bool]] = []
+
+    def has_room() -> None:
+        said.append("room")
+        if len(at_hand) < 2:
+            at_hand.append(pool.run(gate.wait))
+            at_hand[-1].send(None)
+
+    pool = CpuPool(1, ThreadPoolExecutor, on_full=lambda: said.append("full"), on_room=has_room)
+    await pool.run(lambda: None)
+    assert said == ["full", "room", "full"]
+    at_hand[0].close()
+    assert said == ["full", "room", "full", "room", "full"]
+    at_hand[1].close()
+    assert said[5:] == ["room"]
+    gate.set()
+    pool.stop()
