@@ -284,13 +284,12 @@ class Listener:
             closing_ms = self._quotas.record_address(arrival.host, now_ms)
             if closing_ms:
                 self._address_throttles.record(closing_ms, now_ms)
-                # It is not served. Its client is kept waiting, or it would connect again immediately.
-                self._loop.call_later(closing_ms / 1000, arrival.close)
+                self._turn_away(arrival, closing_ms)
                 continue
             self.arrived_count += 1
             delay_ms = self._quotas.record_creation(self.name, now_ms)
             is_protected = self._quotas.is_protected(self.name)
-            if not self._descriptors.has_room(self._quotas.count, self._loop.time(), is_protected=is_protected):
+            if not self._descriptors.has_room(self._quotas.open_count, self._loop.time(), is_protected=is_protected):
                 self._note_refusal(f"from {arrival.host}: files need the file descriptors that are left")
                 arrival.close()
             elif not self._quotas.open(self.name, arrival.host):
@@ -303,6 +302,22 @@ class Listener:
                 self._pause_accepting()
                 self._loop.call_later(delay_ms / 1000, self._accept_again)
                 return
+
+    def _turn_away(self, arrival: Arrival, closing_ms: int) -> None:
+        """Serve no connection, but keep its client waiting, or it would connect again immediately.
+
+        If files need the descriptors that are left, it is closed at once.
+        """
+        if not self._descriptors.has_room(self._quotas.open_count, self._loop.time()):
+            arrival.close()
+            return
+        self._quotas.turn_away()
+
+        def close() -> None:
+            self._quotas.close_turned_away()
+            arrival.close()
+
+        self._loop.call_later(closing_ms / 1000, close)
 
     @property
     def throttle_ms(self) -> float:
