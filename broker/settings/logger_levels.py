@@ -52,8 +52,7 @@ def describe_loggers(names: Collection[str] | None = None) -> list[ConfigRow]:
             type=ConfigType.STRING,
             documentation="",
         )
-        for name in sorted(_known())
-        if names is None or name in names
+        for name in sorted(_known() if names is None else _known().intersection(names))
     ]
 
 

@@ -66,3 +66,13 @@ def test_description_lists_known_loggers_with_their_levels() -> None:
     change_levels({CHILD: "TRACE"})
     assert [(row.name, row.value) for row in describe_loggers([CHILD, "kafka.test.absent"])] == [(CHILD, "TRACE")]
     assert {ROOT, PARENT, CHILD} <= {row.name for row in describe_loggers()}
+
+
+def test_the_names_that_are_asked_for_are_looked_up_and_not_searched() -> None:
+    """A request may have half a million of them."""
+
+    class Names(list[str]):
+        def __contains__(self, name: object) -> bool:
+            raise AssertionError("a search through all of them")
+
+    assert [row.name for row in describe_loggers(Names([CHILD, "kafka.test.absent", PARENT]))] == [PARENT, CHILD]
