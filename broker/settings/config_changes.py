@@ -65,6 +65,8 @@ class Operation(IntEnum):
 
 # No resource has nearly as many settings.
 CHANGES_MAX = 1000
+STRING_SIZE_MAX = 32_767
+"""What a string of a response may have in the versions of DescribeConfigs before 4."""
 PARSED_LENGTH_MAX = 16_384
 """In characters. Parsing longer values of the settings in `PARSED` would hold the event loop."""
 PARSED = frozenset(
@@ -404,7 +406,10 @@ async def _check_hosts(changes: Iterable[KeyChange]) -> None:
 def _edited(
     before: Mapping[str, str], changes: Iterable[KeyChange], rows: Mapping[str, Property[object]]
 ) -> dict[str, str]:
-    """Return the settings after the changes. Raises KafkaError(INVALID_CONFIG) for a list operation on another type."""
+    """Return the settings after the changes.
+
+    Raises KafkaError(INVALID_CONFIG) for a list operation on another type, or a value that no response could have.
+    """
     after = dict(before)
     for change in changes:
         if change.operation == Operation.DELETE:
@@ -415,6 +420,11 @@ def _edited(
             after[change.key] = value
         else:
             after[change.key] = _edited_list(after.get(change.key), change.key, change.operation, value, rows)
+        if len(after[change.key].encode(errors="surrogatepass")) > STRING_SIZE_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"The value of {change.key[:100]} would have more than {STRING_SIZE_MAX} bytes",
+            )
     return after
 
 
@@ -427,9 +437,11 @@ def _edited_list(before: str | None, key: str, operation: int, value: str, rows:
     elements = _elements(before if before is not None else text_of(row.default) or "")
     named = _elements(value)
     if operation == Operation.APPEND:
-        elements += [element for element in named if element not in elements]
+        present = set(elements)
+        elements += [element for element in named if element not in present]
     else:
-        elements = [element for element in elements if element not in named]
+        removed = set(named)
+        elements = [element for element in elements if element not in removed]
     return ",".join(elements)
 
 

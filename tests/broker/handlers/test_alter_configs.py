@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.settings import config_changes
+from config.topic_properties import TOPIC_PROPERTIES
 from protocol.errors import ErrorCode
 from protocol.messages import alter_configs, incremental_alter_configs
 from protocol.messages.alter_configs import AlterConfigsRequest
@@ -120,6 +122,38 @@ async def test_a_list_without_default_begins_empty(served: InProcessBroker, name
     await served.create_topic(name)
     await change(served, (TOPIC, name), (key, APPEND, "0:0,1:0"))
     assert (await overrides(served, name))[key] == "0:0,1:0"
+
+
+async def test_a_list_does_not_grow_beyond_what_a_response_can_have(served: InProcessBroker, name: str) -> None:
+    key = "leader.replication.throttled.replicas"
+    await served.create_topic(name)
+    first, more = (",".join(f"{number}:{broker}" for number in range(4000)) for broker in (0, 1))
+    assert await change(served, (TOPIC, name), (key, APPEND, first)) == (ErrorCode.NONE, None)
+    code, message = await change(served, (TOPIC, name), (key, APPEND, more))
+    assert (code, message) == (ErrorCode.INVALID_CONFIG, f"The value of {key} would have more than 32767 bytes")
+    assert (await overrides(served, name))[key] == first
+
+
+@pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+def test_a_list_is_changed_without_comparing_each_element_with_all(
+    monkeypatch: pytest.MonkeyPatch, operation: int
+) -> None:
+    compared = 0
+
+    class Element(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    monkeypatch.setattr(config_changes, "_elements", lambda text: [Element(each) for each in text.split(",")])
+    before, named = (",".join(f"{number}:{broker}" for number in range(1000)) for broker in (0, 1))
+    rows = {"a": TOPIC_PROPERTIES["leader.replication.throttled.replicas"]}
+    config_changes._edited_list(before, "a", operation, named, rows)
+    assert compared < 1000
 
 
 REFUSED_FOR_TOPICS: list[tuple[list[Operation], ErrorCode, str]] = [
