@@ -44,6 +44,8 @@ AUTOMATIC_CREATION_WAIT_MS = 6_000
 """Longer than a creation takes while the metadata store responds."""
 AUTOMATIC_CREATIONS_MAX = 100
 """How many topics of one request are created at the same time. Each is an event of the controller and a task here."""
+_MAY_PASS = (ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR)
+"""After these a client may ask again for a topic."""
 # Clients retry every 100 ms while an internal topic is missing.
 FAILURE_REPORT_INTERVAL_MS = 60_000
 
@@ -221,7 +223,8 @@ class TopicAdministration:
             result = await self._create_here(self._defaults_of(name))
         except KafkaError as error:
             self._report(name, error.code, error.message)
-            raise
+            # The client asks again. Other topics have their own results.
+            return ErrorCode.LEADER_NOT_AVAILABLE if error.code in _MAY_PASS else error.code
         code = result.error_code
         if code in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             # A topic may exist but be missing from the metadata while none of its partitions has a leader.

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.topics import FAILURE_REPORT_INTERVAL_MS
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.in_process import InProcessBroker, running_broker
 from tests.support.manual_clock import ManualClock
 
@@ -59,3 +60,28 @@ async def test_created_topic_is_not_reported(tmp_path: Path, caplog: pytest.LogC
     async with running_broker(tmp_path) as broker:
         assert await find_coordinator(broker) is ErrorCode.NONE
     assert reports(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION),
+    ],
+)
+async def test_a_creation_that_fails_is_a_result_of_its_topic_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: ErrorCode, code: ErrorCode
+) -> None:
+    """The controller may have resigned with the creation in its queue."""
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("present")
+
+        async def create_topics(*_arguments: object, **_options: object) -> None:
+            raise KafkaError(raised)
+
+        monkeypatch.setattr(broker.services.topics._controller, "create_topics", create_topics)
+        names = [MetadataRequestTopic(name=name) for name in ("present", "missing")]
+        response = await broker.ask(MetadataRequest(topics=names, allow_auto_topic_creation=True))
+        assert [node.node_id for node in response.brokers] == [0]
+        assert {topic.name: topic.error_code for topic in response.topics} == {"present": 0, "missing": code}
