@@ -28,7 +28,16 @@ from broker.security.acls import (
     problem_of_storing,
 )
 from broker.security.authorizer import Authorizer
-from controller.store.state_store import BadVersion, Create, Delete, NodeExists, NoNode, SetData, StateStore
+from controller.store.state_store import (
+    BadVersion,
+    Create,
+    DataTooLarge,
+    Delete,
+    NodeExists,
+    NoNode,
+    SetData,
+    StateStore,
+)
 from controller.tree.acl_nodes import (
     ACL_PATHS,
     LITERAL_CHANGES,
@@ -186,6 +195,10 @@ class AclStore:
                         await self._store.multi([SetData(path, encoded_acls(after), node.stat.version), notification])
                     else:
                         await self._store.multi([Delete(path, node.stat.version), notification])
+                except DataTooLarge as error:
+                    raise KafkaError(
+                        ErrorCode.UNKNOWN_SERVER_ERROR, f"{len(after)} ACLs of one pattern would exceed 1 MB"
+                    ) from error
                 except (BadVersion, NodeExists, NoNode):
                     continue
             self._authorizer.put(pattern, after)

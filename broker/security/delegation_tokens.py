@@ -26,7 +26,7 @@ from base.dataclass import dataclass
 from broker.loop.in_order import InOrder
 from broker.network.sasl.exchange import Login
 from broker.network.sasl.scram import ITERATIONS_MIN, Digest, ScramCredential, ScramUser
-from controller.store.state_store import Create, Delete, NoNode, SetData, StateStore
+from controller.store.state_store import Create, DataTooLarge, Delete, NoNode, SetData, StateStore
 from controller.tree.change_notifications import ChangeListener
 from controller.tree.paths import DELEGATION_TOKENS, Undecodable
 from controller.tree.registration import ensure_paths
@@ -137,7 +137,10 @@ class DelegationTokens:
         expires_ms = min(ends_ms, now_ms + self._times.expiry_ms)
         token = DelegationToken(token_id, owner, requester, renewers, now_ms, expires_ms, ends_ms)
         async with self._reading:
-            await self._store.multi([Create(f"{TOKENS}/{token_id}", encode_token(token)), self._notice(token_id)])
+            try:
+                await self._store.multi([Create(f"{TOKENS}/{token_id}", encode_token(token)), self._notice(token_id)])
+            except DataTooLarge as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{len(renewers)} renewers exceed 1 MB.") from error
             self._keep(token)
         logger.info("created the delegation token %s of %s", token_id, owner)
         return token

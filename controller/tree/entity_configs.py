@@ -16,6 +16,7 @@ from controller.store.state_store import (
     BadVersion,
     Check,
     Create,
+    DataTooLarge,
     Delete,
     Node,
     NodeExists,
@@ -130,8 +131,8 @@ async def change_overrides(
     needs no controller.
 
     Raises:
-        KafkaError: INVALID_REQUEST for a name that no node can have, NOT_CONTROLLER if there is no controller,
-            UNKNOWN_SERVER_ERROR after `ATTEMPTS_MAX` conflicts.
+        KafkaError: INVALID_REQUEST for a name or overrides that no node can have, NOT_CONTROLLER if there is no
+            controller, UNKNOWN_SERVER_ERROR after `ATTEMPTS_MAX` conflicts.
     """
     check_names(entity)
     path = paths.config_path(entity)
@@ -150,6 +151,10 @@ async def change_overrides(
         except NoNode as error:
             if error.path == paths.CONTROLLER:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER) from error
+        except DataTooLarge as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"The overrides are too large: {error.path} would exceed 1 MB."
+            ) from error
         except (BadVersion, NodeExists):
             pass
     raise KafkaError(

@@ -132,6 +132,18 @@ async def test_acls_that_cannot_be_stored_fail_with_those_of_their_pattern(broke
     assert here.known == {PREFIX: frozenset({ALLOW})}
 
 
+async def test_acls_beyond_what_a_node_can_have_fail_and_those_of_other_patterns_do_not(
+    brokers: tuple[Broker, Broker],
+) -> None:
+    here, _ = brokers
+    many = [(TOPIC, ALLOW._replace(principal=f"User:account-{number:07}")) for number in range(12_000)]
+    results = await here.acls.create([(PREFIX, ALLOW), *many])
+    assert results[0] is None
+    assert {result.code for result in results[1:] if result is not None} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert None not in results[1:]
+    assert here.known == {PREFIX: frozenset({ALLOW})}
+
+
 async def test_acls_without_sense_that_kafka_stores_are_kept(
     brokers: tuple[Broker, Broker], store: MemoryStore
 ) -> None:

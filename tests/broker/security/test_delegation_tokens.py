@@ -167,3 +167,11 @@ async def test_a_token_is_found_without_a_look_at_the_others(tokens: Tokens, mon
     with pytest.raises(KafkaError) as raised:
         await tokens.tokens.renew(ALICE, named, -1)
     assert raised.value.code is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+
+
+async def test_more_renewers_than_a_node_can_have_are_refused(tokens: Tokens) -> None:
+    renewers = [f"User:renewer-{number:05}" for number in range(70_000)]
+    with pytest.raises(KafkaError) as refused:
+        await tokens.tokens.create(ALICE, ALICE, renewers, -1)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert not list(tokens.tokens.known)

@@ -200,3 +200,11 @@ async def test_overrides_are_not_guessed_in_an_expired_session(tree: MemoryTree)
     store.lose_session_silently()
     with pytest.raises(SessionExpired):
         await overrides_of_topics(store, ["a", "b"])
+
+
+async def test_overrides_that_no_node_can_have_are_refused(controlled: MemoryStore) -> None:
+    await _change(controlled, TOPIC, a="1")
+    with pytest.raises(KafkaError) as refused:
+        await _change(controlled, TOPIC, b="x" * (1 << 20))
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert (await overrides_of_topics(controlled, ["events"]))["events"] == {"a": "1"}
