@@ -115,6 +115,7 @@ class ConsumerProtocol:
             except Exception as error:  # of an assignor's code
                 logger.exception("Group %s: the targets cannot be computed", machine.group_id)
                 failure = str(error) or type(error).__name__
-            machine.refreshed(self._runner.moment(), failure)
+            for raised in machine.refreshed(self._runner.moment(), failure):
+                logger.error("Group %s: a request that waited for targets failed", machine.group_id, exc_info=raised)
             if self._runner.settle(group, "targets computed") or failure is not None:
                 return

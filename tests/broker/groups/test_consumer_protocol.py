@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
+from broker.groups.machine.consumer.group import ConsumerGroup
+from broker.groups.machine.consumer.member import Member
 from broker.groups.machine.consumer.partitions import NOTHING
 from broker.groups.machine.group import Group
 from broker.groups.machine.rebalance import GroupSettings
@@ -201,6 +203,27 @@ async def test_a_heartbeat_that_waits_for_targets_is_answered_when_a_classic_gro
     assert waiting.done()
     with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
         await waiting
+
+
+async def test_a_waiting_request_whose_step_raises_is_logged_and_the_others_are_answered(
+    here: Surroundings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.topics.put("t", 100)  # the targets are computed in slices
+    failing, other = heartbeat(here, "a"), heartbeat(here, "b")
+    step = ConsumerGroup._step
+
+    def step_or_raise(group: ConsumerGroup, member: Member, *rest: Any) -> None:
+        if member.member_id == "a":
+            raise RuntimeError("out of step")
+        step(group, member, *rest)
+
+    monkeypatch.setattr(ConsumerGroup, "_step", step_or_raise)
+    await here.idle()
+    assert other.done()
+    assert (await other).member_id == "b"
+    with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
+        await failing
+    assert "out of step" in caplog.text
 
 
 @pytest.mark.parametrize("migration", ["disabled", "downgrade"])

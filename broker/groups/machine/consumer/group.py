@@ -161,6 +161,9 @@ class ConsumerGroup(Membership):
         return any(all(protocol.name in names for names in others) for protocol in request.protocols)
 
     def _respond_to_join(self, member: Member, request: JoinRequest, ticket: Ticket, moment: Moment) -> None:
+        if not member.is_classic:  # while this join was parked, it has joined with the consumer protocol
+            self._respond(ticket, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+            return
         try:
             after = self._reconcile(member, self._with_ids(_subscription(request)), moment)
         except KafkaError as error:

@@ -107,9 +107,13 @@ class Membership(Refreshing):
         else:
             self._step(member, request, ticket, moment)
 
-    def refreshed(self, moment: Moment, failure: str | None = None) -> None:
-        """Continue after `refresh`: answer the heartbeats that waited for it. `failure` is why there are no targets."""
+    def refreshed(self, moment: Moment, failure: str | None = None) -> list[Exception]:
+        """Continue after `refresh`: answer the requests that waited for it. `failure` is why there are no targets.
+
+        Returns what the steps of members raised: their requests fail with UNKNOWN_SERVER_ERROR, the others go on.
+        """
         waiting, self._parked = self._parked, []
+        raised: list[Exception] = []
         for parked in waiting:
             member = self.members.get(parked.member_id)
             if failure is not None:
@@ -120,7 +124,12 @@ class Membership(Refreshing):
             elif parked.epoch > self.target_epoch:
                 self._parked.append(parked)
             else:
-                parked.step(member, moment)
+                try:
+                    parked.step(member, moment)
+                except Exception as error:
+                    raised.append(error)
+                    self._respond(parked.ticket, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return raised
 
     def _park(self, member: Member, ticket: Ticket, step: Callable[[Member, Moment], None]) -> None:
         """Take a member's step when the targets are computed for the present epoch."""

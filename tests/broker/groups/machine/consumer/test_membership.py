@@ -9,6 +9,7 @@ import pytest
 from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
 from broker.groups.machine.consumer.membership import ConsumerGroupState
 from broker.groups.machine.consumer.partitions import NOTHING, partitions
+from broker.groups.machine.events import JoinResult
 from broker.groups.machine.records import OffsetAndMetadata
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.machine.consumer.cluster import (
@@ -21,6 +22,7 @@ from tests.broker.groups.machine.consumer.cluster import (
     stored,
     topic_id,
 )
+from tests.broker.groups.support import join_request
 
 STABLE = ConsumerGroupState.STABLE
 
@@ -358,6 +360,19 @@ def test_a_heartbeat_while_targets_are_computed_gets_them() -> None:
     cluster.settle()
     assert isinstance(ticket.result, HeartbeatResult)
     assert ticket.result.assigned == partitions([(topic_id(1), range(4))])
+
+
+def test_a_parked_join_of_a_member_that_changed_its_protocol_is_refused_and_later_requests_are_answered() -> None:
+    cluster = Cluster(t=4)
+    group, joining, changed, later = cluster.group, Ticket(), Ticket(), Ticket()
+    group.consumer_heartbeat(_request(Client(cluster, "a", "t")), cluster.topics, Ticket(), cluster.moment)
+    group.join(join_request("m", generated_id="m"), joining, cluster.moment)
+    group.consumer_heartbeat(_request(Client(cluster, "m", "t")), cluster.topics, changed, cluster.moment)
+    group.consumer_heartbeat(_request(Client(cluster, "z", "t")), cluster.topics, later, cluster.moment)
+    cluster.settle()
+    assert joining.result == JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, "m")
+    assert isinstance(changed.result, HeartbeatResult)
+    assert isinstance(later.result, HeartbeatResult)
 
 
 class Paused:
