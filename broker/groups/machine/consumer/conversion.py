@@ -48,6 +48,8 @@ def upgraded(group: Group, topics: Topics, settings: ConsumerGroupSettings) -> C
 
 
 def _add(made: ConsumerGroup, member: ClassicGroupMember, protocol_name: str | None, topics: Topics) -> None:
+    for protocol in member.protocols:  # all are stored, and read again when the group is downgraded
+        read_subscription(protocol.metadata)
     _, subscription = read_subscription(member.metadata(protocol_name) or member.protocols[0].metadata)
     assigned = NOTHING
     if member.assignment:

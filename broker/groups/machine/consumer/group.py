@@ -248,8 +248,9 @@ def subscription_value(
 
 
 def _subscription(request: JoinRequest) -> ConsumerProtocolSubscription:
-    """Return what a member subscribes to: under all its protocols the same. Raises KafkaError."""
+    """Return what a member subscribes to: under all its protocols the same. Raises KafkaError if one is malformed."""
     try:
-        return read_subscription(request.protocols[0].metadata)[1]
+        subscriptions = [read_subscription(protocol.metadata)[1] for protocol in request.protocols]
     except Malformed as error:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
+    return subscriptions[0]
