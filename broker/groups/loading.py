@@ -39,7 +39,8 @@ class ReplayedPartition:
         self.offsets: dict[str, GroupOffsets] = {}
         """By group id. A group that only stores offsets is here, but not in `groups`."""
         self.changes: dict[str, dict[bytes, Change]] = {}
-        """By group id: the last record of each key of a group of the consumer protocol."""
+        """By group id: the last record of each key of a group of the consumer protocol. A group is not in `groups` too:
+        a record of one protocol takes the place of all earlier ones of the other."""
         self._groups_by_producer: dict[int, set[str]] = {}
         self._lost_offsets: dict[tuple[str, str, int], None] = {}
         """Group, topic and partition."""
@@ -121,6 +122,7 @@ class ReplayedPartition:
             self.groups.pop(group_id, None)
         else:
             self.groups[group_id] = read_group(record.value)
+            self.changes.pop(group_id, None)
         self._lost_members.pop(group_id, None)
 
     def _replay_change(self, data: bytes, key: Key, value: bytes | None) -> None:
@@ -129,6 +131,7 @@ class ReplayedPartition:
             from broker.groups.machine.consumer.records import Change, read_value  # few brokers have such groups
 
             of_group[data] = Change(key, read_value(key, value))
+            self.groups.pop(key.group_id, None)
             return
         of_group.pop(data, None)
         if not of_group:

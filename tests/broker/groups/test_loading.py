@@ -8,6 +8,7 @@ import pytest
 
 from broker.coordination.replay import Damage
 from broker.groups.loading import ReplayedPartition
+from broker.groups.machine.consumer.records import TargetEpochKey, TargetEpochValue, encode_key, encode_value
 from broker.groups.machine.records import (
     GroupMetadataValue,
     OffsetAndMetadata,
@@ -196,6 +197,18 @@ def test_members_of_an_older_generation_are_not_restored() -> None:
     replay_into(replayed, generation(3))
     assert replayed.groups["g"].generation_id == 3
     assert replayed.lost() == []
+
+
+def test_a_group_is_of_the_protocol_of_its_latest_records() -> None:
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation_id=1, protocol_name=None, leader_id=None, members=[]
+    )
+    classic = build_batch([RecordData(0, group_key("g"), group_value(value))])
+    key = encode_key(TargetEpochKey(group_id="g"))
+    consumer = build_batch([RecordData(0, key, encode_value(TargetEpochValue(assignment_epoch=1)))])
+    became_classic, became_consumer = replay(consumer, classic), replay(classic, consumer)
+    assert (list(became_classic.groups), list(became_classic.changes)) == (["g"], [])
+    assert (list(became_consumer.groups), list(became_consumer.changes)) == ([], ["g"])
 
 
 @pytest.mark.parametrize(
