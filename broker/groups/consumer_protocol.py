@@ -108,13 +108,15 @@ class ConsumerProtocol:
             self._computing.discard(machine)
 
     async def _refreshed(self, group: CoordinatedGroup, machine: Membership) -> None:
-        while not machine.is_dead and machine.is_refresh_due(topics := self._topics()):
+        while machine.is_refresh_due(topics := self._topics()):
             failure: str | None = None
             try:
                 await machine.refresh(topics, self._sliced_work.pause)
             except Exception as error:  # of an assignor's code
                 logger.exception("Group %s: the targets cannot be computed", machine.group_id)
                 failure = str(error) or type(error).__name__
+            if machine.is_dead:
+                return  # a record of it would follow the tombstones of its group
             for raised in machine.refreshed(self._runner.moment(), failure):
                 logger.error("Group %s: a request that waited for targets failed", machine.group_id, exc_info=raised)
             if self._runner.settle(group, "targets computed") or failure is not None:

@@ -131,9 +131,13 @@ class HostedGroups:
         return group
 
     def drop(self, group: CoordinatedGroup, removed: Sequence[TopicPartition]) -> None:
-        """Forget a dead group, and append the tombstones of its `removed` offsets and of its metadata."""
+        """Forget a dead group, and append the tombstones of its `removed` offsets and of its metadata.
+
+        The requests that still wait in it get their responses.
+        """
         machine, partition = group.machine, group.partition
         assert machine.is_dead
+        self._runner.settle(group, "removed")
         keys = [*(offset_key(machine.group_id, *each) for each in removed), *machine.record_keys()]
         del self._groups[machine.group_id]
         del partition.groups[machine.group_id]

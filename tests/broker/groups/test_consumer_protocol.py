@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
+from broker.groups.machine.consumer.assignors import Targets, UniformAssignor
 from broker.groups.machine.consumer.events import Heartbeat, HeartbeatResult
 from broker.groups.machine.consumer.group import ConsumerGroup
 from broker.groups.machine.consumer.member import Member
@@ -224,6 +225,21 @@ async def test_a_waiting_request_whose_step_raises_is_logged_and_the_others_are_
     with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
         await failing
     assert "out of step" in caplog.text
+
+
+async def test_a_group_that_is_deleted_while_its_targets_are_computed_does_not_come_back(
+    here: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def assign(*_: object) -> Targets:
+        await result_of(heartbeat(here, "a", -1))
+        assert await deleted(here) is ErrorCode.NONE
+        return {}
+
+    monkeypatch.setattr(UniformAssignor, "assign", assign)
+    with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+        await joined(here, "a")
+    await here.restart()
+    assert here.coordinator.inspection.group("g") is None
 
 
 @pytest.mark.parametrize("migration", ["disabled", "downgrade"])
