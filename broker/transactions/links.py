@@ -141,8 +141,10 @@ class RemoteCoordinator:
     """The coordinator of another broker."""
 
     def __init__(self, broker_id: int, peer: Peer, timeout_ms: int) -> None:
+        self._broker_id = broker_id
         self._peer = peer
         self._timeout_ms = timeout_ms
+        self._is_reported_as_older = False
         self._batches: BatchedRequests[_Question, Verdicts] = BatchedRequests(
             f"questions to coordinator {broker_id}", self._send, _Question.failed
         )
@@ -167,6 +169,8 @@ class RemoteCoordinator:
         try:
             response: AddPartitionsToTxnResponse = await self._peer.ask(request, VERSION, timeout_ms=self._timeout_ms)
         except (PeerUnavailable, KafkaError) as error:
+            if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
+                return self._unsupported(questions)
             logger.warning("%d transactions could not be verified or extended: %s", len(questions), error)
             return [each.failed() for each in questions]
         if response.error_code:
@@ -180,6 +184,18 @@ class RemoteCoordinator:
                     for each in topic.results_by_partition
                 )
         return [{**each.failed(), **by_id.get(each.transactional_id, {})} for each in questions]
+
+    def _unsupported(self, questions: Sequence[_Question]) -> Sequence[Verdicts]:
+        """Return the verdicts if the coordinator is a Kafka before 3.5: as there, transactions pass unverified."""
+        if not self._is_reported_as_older:
+            self._is_reported_as_older = True
+            logger.warning(
+                "Coordinator %d serves no AddPartitionsToTxn v4: its transactions are neither verified nor extended",
+                self._broker_id,
+            )
+        return [
+            each.failed() if each.is_addition else dict.fromkeys(each.partitions, ErrorCode.NONE) for each in questions
+        ]
 
 
 def _request(questions: Sequence[_Question]) -> AddPartitionsToTxnRequest:

@@ -12,7 +12,8 @@ from broker.network.outgoing import Peer, PeerUnavailable
 from broker.transactions.links import RemoteCoordinator
 from broker.transactions.marker_channels import MarkerChannels, RemoteMarkerChannel
 from broker.transactions.markers import Marker, MarkerChannel
-from protocol.errors import ErrorCode, KafkaError
+from protocol.codec import encode
+from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from storage.producers.producer_state import Producer
@@ -179,21 +180,35 @@ async def test_additions_and_verifications_share_a_request() -> None:
 
 
 def too_old(request: object) -> object:
-    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    return encode(request, 3)  # fails: the transactions are in the request since version 4
+
+
+async def test_a_coordinator_that_is_too_old_verifies_nothing_and_extends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    coordinator = RemoteCoordinator(2, FakePeer(too_old), 500)
+    for _ in range(2):
+        asking = [coordinator.verify("a", Producer(7, 3), PARTITIONS), coordinator.add("b", Producer(8, 0), PARTITIONS)]
+        assert await asyncio.gather(*asking) == [
+            dict.fromkeys(PARTITIONS, ErrorCode.NONE),
+            dict.fromkeys(PARTITIONS, ErrorCode.NETWORK_EXCEPTION),
+        ]
+    assert caplog.messages == [
+        "Coordinator 2 serves no AddPartitionsToTxn v4: its transactions are neither verified nor extended"
+    ]
 
 
 @pytest.mark.parametrize(
     ("respond", "code"),
     [
         (unreachable, ErrorCode.NETWORK_EXCEPTION),
-        (too_old, ErrorCode.NETWORK_EXCEPTION),
         (lambda _: AddPartitionsToTxnResponse(), ErrorCode.NETWORK_EXCEPTION),
         (
             lambda _: AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ),
     ],
-    ids=["unreachable", "too old", "says nothing", "refuses"],
+    ids=["unreachable", "says nothing", "refuses"],
 )
 async def test_verification_that_fails_gives_each_partition_a_code(
     respond: Callable[[Any], object], code: ErrorCode
