@@ -119,7 +119,8 @@ LeadingSince = Callable[[TopicPartition], int]
 class Guards:
     """The guards of all partitions led here. Those of producers that send nothing more expire.
 
-    Anybody may name any producer id: beyond `GUARDS_MAX` those that were used least recently are cancelled.
+    Anybody may name any producer id: beyond `GUARDS_MAX` those that were used least recently are cancelled. So are
+    expired ones, because a marker would no longer find the guard of a batch that still waits for its verdict.
     """
 
     def __init__(self, expiration_ms: Callable[[], int], leading_since: LeadingSince) -> None:
@@ -144,7 +145,7 @@ class Guards:
         guard.used_ms = now_ms
         self._guards.move_to_end(key)
         if len(self._guards) > GUARDS_MAX:
-            self._guards.popitem(last=False)[1].is_cancelled = True
+            self._cancel_oldest()
         return guard
 
     def cancel(self, partition: TopicPartition, producer_id: int) -> None:
@@ -156,7 +157,10 @@ class Guards:
     def _drop_expired(self, now_ms: int) -> None:
         oldest_ms = now_ms - self._expiration_ms()
         while self._guards and next(iter(self._guards.values())).used_ms < oldest_ms:
-            self._guards.popitem(last=False)
+            self._cancel_oldest()
+
+    def _cancel_oldest(self) -> None:
+        self._guards.popitem(last=False)[1].is_cancelled = True
 
 
 class Admission:

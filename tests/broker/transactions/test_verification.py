@@ -254,15 +254,15 @@ async def test_a_request_without_transactional_batches_is_not_verified(here: Ver
     assert here.link.asked == []
 
 
-def test_guards_of_silent_producers_are_dropped() -> None:
+def test_guards_of_silent_producers_are_dropped_and_cancelled() -> None:
     guards, clock = Guards(lambda: EXPIRATION_MS, lambda partition: 0), ManualClock()
-    for number in range(100):
-        guards.take(("t", number), Producer(7, 0), 0, clock.now_ms())
+    taken = [guards.take(("t", number), Producer(7, 0), 0, clock.now_ms()) for number in range(100)]
     clock.advance(EXPIRATION_MS // 2)
     guards.take(("t", 0), Producer(7, 0), 0, clock.now_ms())
     clock.advance(EXPIRATION_MS // 2 + 1)
     guards.take(("u", 0), Producer(7, 0), 0, clock.now_ms())
     assert len(guards) == 2
+    assert [guard.is_cancelled for guard in taken] == [False, *[True] * 99]
 
 
 def test_beyond_the_most_guards_the_least_recent_one_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
