@@ -166,8 +166,11 @@ class GroupOffsets:
             return
         for order, offsets in transaction.in_flight.items():
             _put_latest(transaction.latest, order, offsets)
+        committed = self.committed
         for partition, latest in transaction.latest.items():
-            self.put(latest.order, {partition: latest.value})
+            current = committed.get(partition)
+            if current is None or current.order <= latest.order:
+                committed[partition] = latest
 
     def open_transactions(self) -> Iterable[int]:
         """Return the ids of the producers with open transactions that include offsets of the group."""
