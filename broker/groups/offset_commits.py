@@ -7,7 +7,7 @@ or when offsets are removed (`broker.groups.removal`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -103,26 +103,36 @@ class OffsetCommits:
         return await self._append(group, offsets, producer, refused, bytearray(batch))
 
     async def commit_in_slices(
-        self, group_id: str, committer: Committer, offsets: Offsets, pause: Pause
+        self,
+        group_id: str,
+        committer: Committer,
+        offsets: Offsets,
+        pause: Pause,
+        producer: CommittingProducer | None = None,
+        verify: Callable[[], Awaitable[None]] | None = None,
     ) -> CommitResult:
         """As `commit`, for thousands of offsets.
 
-        Whether the committer may commit is decided in the last step, which also appends the offsets.
+        Whether the committer may commit is decided in the last step, which also appends the offsets. `verify` is
+        awaited directly before: raises KafkaError unless the partition of `group_id` is in the producer's transaction.
         """
         self._groups.find(group_id)
         refused = self._refuse_long_metadata(offsets)
         batch = b""
         if offsets:
             batch = await commit_batch_in_slices(
-                group_id, offsets, None, self._clock.now_ms(), self._settings.form, pause
+                group_id, offsets, producer, self._clock.now_ms(), self._settings.form, pause
             )
             await pause()
-        group = self._find_for_commit(group_id, committer, self._runner.moment(), is_transactional=False)
+        if verify is not None:
+            await verify()
+        moment = self._runner.moment()
+        group = self._find_for_commit(group_id, committer, moment, is_transactional=producer is not None)
         if isinstance(group, ErrorCode):
             return CommitResult(group)
         if not offsets:
             return CommitResult(ErrorCode.NONE, refused)
-        return await self._append(group, offsets, None, refused, bytearray(batch))
+        return await self._append(group, offsets, producer, refused, bytearray(batch))
 
     def end_transaction(self, number: int, producer_id: int, *, is_committed: bool) -> None:
         """Commit or drop a producer's pending offsets in partition `number`, whose log has its marker now."""

@@ -1,7 +1,8 @@
 """TxnOffsetCommit: commit offsets of a group within a producer's transaction.
 
 They are pending until the transaction ends: applied when it commits, dropped when it aborts. Partitions that do not
-exist are rejected one by one; the others are committed as one batch.
+exist are rejected one by one; the others are committed as one batch. A commit of thousands lets other requests have
+their turn in between, and is verified after the last of them.
 
 Version notes: v0-1 have no COORDINATOR_LOAD_IN_PROGRESS here; v2 leader epochs; v3 member, generation and instance are
 checked (KIP-447); v4 TRANSACTION_ABORTABLE (KIP-890), before that INVALID_TXN_STATE; v5 adds the partition of the group
@@ -11,6 +12,7 @@ to the transaction.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from base.clock import Clock
@@ -18,7 +20,7 @@ from base.pause import Pause, never, whole
 from base.topic_partition import TopicPartition
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordination.partitioner import partition_for
-from broker.groups.batches import CommittingProducer
+from broker.groups.batches import COMMIT_STEP_SIZE, CommittingProducer
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.machine.offsets import Offsets
 from broker.groups.machine.records import OffsetAndMetadata
@@ -74,13 +76,16 @@ async def handle(services: Needs, request: TxnOffsetCommitRequest, context: Requ
     offsets, unknown = await _split_by_existence(services, request)
     if not offsets:
         return await _response(request, lambda _: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, pause)
-    await _verify(services, request, context)
-    result = await services.groups.offsets.commit(
-        request.group_id,
-        Committer(request.member_id, request.group_instance_id, request.generation_id),
-        offsets,
-        CommittingProducer(request.producer_id, request.producer_epoch),
-    )
+    commits, group_id = services.groups.offsets, request.group_id
+    committer = Committer(request.member_id, request.group_instance_id, request.generation_id)
+    producer = CommittingProducer(request.producer_id, request.producer_epoch)
+    if len(offsets) > COMMIT_STEP_SIZE:
+        verify = partial(_verify, services, request, context)
+        result = await commits.commit_in_slices(group_id, committer, offsets, pause, producer, verify)
+        await pause()
+    else:
+        await _verify(services, request, context)
+        result = await commits.commit(group_id, committer, offsets, producer)
     refused = {**dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), **result.refused}
     error = _error_of_version(context, result.error)
     return await _response(request, lambda partition: refused.get(partition, error), pause)

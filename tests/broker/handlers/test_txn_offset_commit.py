@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.groups import offset_commits
+from broker.groups.batches import COMMIT_STEP_SIZE
 from broker.handlers import txn_offset_commit
 from broker.loop.driver import start
 from protocol.errors import ErrorCode
@@ -141,3 +143,43 @@ async def test_without_a_topic_for_groups(tmp_path: Path) -> None:
     producer = await served.new_producer()
     response = await served.ask(txn_offset_commit, request(producer), 4)
     assert codes(response.topics) == {T0: ErrorCode.NOT_COORDINATOR}
+
+
+MANY = [("many", index) for index in range(2 * COMMIT_STEP_SIZE + 7)]
+
+
+async def test_a_commit_of_thousands_is_one_batch_and_counts_when_the_transaction_commits(
+    served: ServedTransactions,
+) -> None:
+    served.add_topic("many", len(MANY))
+    producer = await with_offsets(served)
+    response = await served.ask(txn_offset_commit, request(producer, *MANY, NOSUCH), 3)
+    assert codes(response.topics) == {
+        **dict.fromkeys(MANY, ErrorCode.NONE),
+        NOSUCH: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert served.here.log.batch_sequences() == [0]
+    offsets = served.coordinator.offsets.of("g")
+    assert offsets.committed == {}
+    served.coordinator.offsets.end_transaction(0, producer.producer_id, is_committed=True)
+    assert {partition: each.value.offset for partition, each in offsets.committed.items()} == dict.fromkeys(MANY, 5)
+
+
+async def test_a_commit_of_thousands_is_verified_after_the_turns_of_others(
+    served: ServedTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.add_topic("many", len(MANY))
+    producer = await with_offsets(served)
+    build_in_slices = offset_commits.commit_batch_in_slices
+
+    async def build_while_the_transaction_ends(*details: Any) -> bytes:
+        batch = await build_in_slices(*details)
+        await served.there.end("id", producer, is_committed=False)
+        await served.there.idle()
+        return batch
+
+    monkeypatch.setattr(offset_commits, "commit_batch_in_slices", build_while_the_transaction_ends)
+    response = await served.ask(txn_offset_commit, request(producer, *MANY), 4)
+    assert set(codes(response.topics).values()) == {ErrorCode.TRANSACTION_ABORTABLE}
+    assert served.coordinator.offsets.of("g").is_empty
+    assert served.here.log.records() == []
