@@ -26,6 +26,9 @@ from protocol.errors import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long the first join of a member stays parked: until its response the member cannot send heartbeats."""
+PENDING_MEMBERS_MAX = 1_000
+"""Member ids that a group keeps for clients that have not joined with them yet. Kafka sets no limit, and a client may
+ask for any number of them. Of a larger group that starts, each client joins a few milliseconds after it got its id."""
 
 
 class Joining(Rebalancing):
@@ -76,6 +79,8 @@ class Joining(Rebalancing):
         if self._roster.static_member(request.group_instance_id) is not None:
             self._react_to_join(ON_JOIN_OF_RETURNING_STATIC_MEMBER, request, ticket, moment)
         elif request.group_instance_id is None and request.requires_known_member_id:
+            if len(self._pending_members) == PENDING_MEMBERS_MAX:  # the client of the oldest one has to begin anew
+                del self._pending_members[next(iter(self._pending_members))]
             self._pending_members[request.generated_member_id] = moment.monotonic_ms + request.session_timeout_ms
             self._wake_at(self._pending_members[request.generated_member_id])
             self._effects.append(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.groups.machine import group, joins, rebalance
+from broker.groups.machine.events import JoinResult
 from broker.groups.machine.group import Group
 from broker.groups.machine.rebalance import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from broker.groups.machine.states import VALID_PREVIOUS, GroupState
@@ -181,3 +182,12 @@ def test_a_static_member_cannot_exist_in_an_empty_group() -> None:
     assert callable(reaction)
     with pytest.raises(AssertionError, match="has static members"):
         reaction(Harness().group, join_request("m", instance_id="i"), "ticket", T0)
+
+
+def test_of_more_pending_member_ids_than_a_group_keeps_the_oldest_is_unknown() -> None:
+    harness = Harness()
+    for number in range(joins.PENDING_MEMBERS_MAX + 1):
+        harness.join(f"m{number}", requires_id=True)
+    assert harness.join("m0", member_id="m0-1") == JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, "m0-1")
+    harness.join("m1", member_id="m1-1")
+    assert list(harness.group.members) == ["m1-1"]
