@@ -18,7 +18,7 @@ from broker.handlers.partial_service import Needs as PartNeeds
 from broker.handlers.request_context import RequestContext
 from broker.loop.slices import SlicedWork
 from broker.security.acls import Operation
-from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.marker_writer import STEP_SIZE, MarkerWriter
 from broker.transactions.markers import Codes, Marker
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
@@ -30,10 +30,6 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-STEP_SIZE = 100
-"""Partitions to which a marker is appended before other requests get their turn."""
-
 
 API = Declaration(
     ApiKey.WRITE_TXN_MARKERS,

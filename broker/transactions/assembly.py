@@ -16,7 +16,7 @@ from broker.replica.assembly import HostedReplicas
 from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.late import LateTransactions
 from broker.transactions.links import CoordinatorLinks
-from broker.transactions.marker_channels import MarkerChannels
+from broker.transactions.marker_channels import MarkerChannels, OwnMarkerChannel
 from broker.transactions.marker_writer import MarkerListener, MarkerWriter
 from broker.transactions.markers import MarkerSender
 from broker.transactions.settings import TransactionSettings
@@ -53,7 +53,11 @@ def coordinate_transactions(
         replicas.manager, replicas.own_appends, replicas.guards, on.clock, timeout_ms, on_marker
     )
     marker_channels = MarkerChannels(
-        on.broker_id, marker_writer, peers, on.config.inter_broker_protocol.write_txn_markers, timeout_ms
+        on.broker_id,
+        OwnMarkerChannel(marker_writer, on.sliced_work.pause),
+        peers,
+        on.config.inter_broker_protocol.write_txn_markers,
+        timeout_ms,
     )
     log = ReplicatedLog(
         TRANSACTION_STATE_TOPIC,

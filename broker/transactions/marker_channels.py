@@ -1,4 +1,4 @@
-"""Channels for markers to all brokers: a direct call for this one, WriteTxnMarkers over a connection for the others.
+"""Channels for markers to all brokers: direct calls for this one, WriteTxnMarkers over a connection for the others.
 
 Owns: the channels, and the requests with the markers of many transactions. Must not know: which transactions end, who
 leads their partitions, or what an error code means for a transaction.
@@ -6,12 +6,15 @@ leads their partitions, or what an error code means for a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+import asyncio
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from base.pause import Pause
 from base.topic_partition import TopicPartition
 from broker.coordination.batched_requests import BatchedRequests
 from broker.network.outgoing import Peer, Peers, PeerUnavailable
+from broker.transactions.marker_writer import STEP_SIZE
 from broker.transactions.markers import Codes, Marker, MarkerChannel, logger
 from protocol.errors import ErrorCode
 
@@ -54,6 +57,30 @@ class MarkerChannels:
         self._live = live
         for broker_id in self._remote.keys() - set(live):
             self._remote.pop(broker_id).close()
+
+
+class OwnMarkerChannel:
+    """A `MarkerChannel` to this broker itself."""
+
+    def __init__(self, writer: MarkerChannel, pause: Pause) -> None:
+        self._writer = writer
+        self._pause = pause
+
+    def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
+        """See `MarkerChannel`. Other work may run after every `STEP_SIZE` partitions."""
+        if len(partitions) <= STEP_SIZE:
+            return self._writer.write(marker, partitions)
+        return asyncio.ensure_future(self._write_in_pieces(marker, partitions))
+
+    async def _write_in_pieces(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes:
+        writing: list[Codes | Awaitable[Codes]] = []
+        for start in range(0, len(partitions), STEP_SIZE):
+            writing.append(self._writer.write(marker, partitions[start : start + STEP_SIZE]))
+            await self._pause()
+        codes: dict[TopicPartition, int] = {}
+        for each in writing:
+            codes |= each if isinstance(each, Mapping) else await each
+        return codes
 
 
 class _Written(NamedTuple):

@@ -23,9 +23,12 @@ from storage.batches.validation import AppendOrigin
 
 MarkerListener = Callable[[str, int, Marker], None]
 
+STEP_SIZE = 100
+"""Partitions to which a marker is appended before other requests get their turn."""
+
 
 class MarkerWriter:
-    """A `MarkerChannel` to this broker itself."""
+    """Appends markers. With more than `STEP_SIZE` partitions, callers pause in between."""
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class MarkerWriter:
         self._on_replicated = on_replicated
 
     def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
-        """See `MarkerChannel`. All appends are issued in this step.
+        """See `MarkerChannel.write`. All appends are issued in this step.
 
         A marker without producer id or epoch is refused with INVALID_REQUEST.
         """

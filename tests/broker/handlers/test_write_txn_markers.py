@@ -11,8 +11,7 @@ import pytest
 
 from base.topic_partition import TopicPartition
 from broker.handlers import write_txn_markers
-from broker.handlers.write_txn_markers import STEP_SIZE
-from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.marker_writer import STEP_SIZE, MarkerWriter
 from broker.transactions.markers import Codes, Marker
 from protocol.errors import ErrorCode
 from protocol.messages.write_txn_markers import (

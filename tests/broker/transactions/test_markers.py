@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
 from base.topic_partition import TopicPartition
 from broker.loop.timer import Timer
-from broker.transactions.markers import FATES, RETRY_BACKOFF_MS, Fate, Marker, MarkerSender
+from broker.transactions.marker_channels import OwnMarkerChannel
+from broker.transactions.markers import FATES, RETRY_BACKOFF_MS, Fate, Marker, MarkerChannel, MarkerSender
 from protocol.errors import ErrorCode
 from tests.broker.transactions.fakes import FakeChannel, FakeLeaders
 from tests.broker.transactions.support import A0, A1, B0
@@ -29,14 +31,16 @@ RETRY = (
 
 
 class Sending:
-    """A sender with channels to brokers 1 and 2."""
+    """A sender with channels to brokers 1 and 2, unless others are given."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: Mapping[int, MarkerChannel] | None = None) -> None:
         self.clock = ManualClock()
         self.timer = Timer()
         self.leaders = FakeLeaders()
         self.channels = {1: FakeChannel(), 2: FakeChannel()}
-        self.sender = MarkerSender("__transaction_state", self.leaders, self.channels, self.timer, self.clock)
+        self.sender = MarkerSender(
+            "__transaction_state", self.leaders, channels or self.channels, self.timer, self.clock
+        )
 
     async def send(self, name: str, marker: Marker, partitions: list[TopicPartition]) -> Fate:
         sent = self.sender.send(name, marker, partitions)
@@ -171,3 +175,37 @@ async def test_cancelled_send_sends_no_further_request() -> None:
     assert sending.channels[1].asked == []
     assert asked.cancelled()
     assert sending.sender.waiting_count == 0
+
+
+async def test_other_work_runs_between_the_markers_of_many_partitions_of_this_broker() -> None:
+    turns: list[int] = []
+    own = FakeChannel()
+
+    async def pause() -> None:
+        turns.append(len(own.asked))
+        await asyncio.sleep(0)
+
+    sending = Sending({1: OwnMarkerChannel(own, pause)})
+    own.codes["t", 150] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    partitions = [("t", number) for number in range(1_000)]
+    asked = asyncio.ensure_future(sending.send("id", MARKER, partitions))
+    await sending.pass_backoff()
+    assert await asked is Fate.DONE
+    assert turns == [*range(1, 11)]
+    assert [len(piece) for piece in own.asked] == [100] * 10 + [1]
+    assert sorted(partition for _, partition in own.written) == partitions
+
+
+async def test_cancelled_send_appends_no_further_marker_to_partitions_of_this_broker() -> None:
+    own = FakeChannel()
+
+    async def pause() -> None:
+        if len(own.asked) == 3:
+            asked.cancel()
+        await asyncio.sleep(0)
+
+    sending = Sending({1: OwnMarkerChannel(own, pause)})
+    asked = asyncio.ensure_future(sending.send("id", MARKER, [("t", number) for number in range(1_000)]))
+    await sending.wait()
+    assert asked.cancelled()
+    assert len(own.asked) == 3
