@@ -69,7 +69,9 @@ _NOT_THE_COORDINATOR = frozenset(
 )
 """Includes the response while a transaction is being ended."""
 
-_NOT_THE_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+_NOT_THE_LEADER = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NETWORK_EXCEPTION}
+)
 _MAY_BE_WRONG_LISTENER = frozenset(
     {ErrorCode.NETWORK_EXCEPTION, ErrorCode.UNSUPPORTED_SASL_MECHANISM, ErrorCode.ILLEGAL_SASL_STATE}
 )
@@ -130,7 +132,13 @@ class AdminClient:
         security.protocol, and KafkaError(UNSUPPORTED_VERSION) if the broker does not support the request; so do all
         methods below.
         """
-        return self._until_final(lambda: self._send(request, response_type, broker_id))
+
+        def attempt() -> T:
+            if broker_id is not None and broker_id not in self._brokers:  # forgotten with a lost connection
+                self._read_metadata([])
+            return self._send(request, response_type, broker_id)
+
+        return self._until_final(attempt)
 
     def call_once(self, request: object, response: type[T], *, broker_id: int) -> T:
         """Return the response of one broker, without a retry. Raises OSError, Malformed and KafkaError."""
@@ -202,8 +210,12 @@ class AdminClient:
         response_type: type[T],
         results: Callable[[T], Iterable[tuple[TopicPartition, R | KafkaError]]],
     ) -> dict[TopicPartition, R | KafkaError]:
-        """Return the result of each partition from its leader. `request` builds the request for the partitions of one
-        leader, `results` splits its response. Partitions whose leader has moved are retried."""
+        """Return the result of each partition from its leader.
+
+        `request` builds the request for the partitions of one leader, `results` splits its response. Partitions whose
+        leader has moved are retried, and so are those whose leader does not respond: if another one does, they have
+        NETWORK_EXCEPTION after the timeout.
+        """
         found: dict[TopicPartition, R | KafkaError] = {}
 
         def attempt() -> dict[TopicPartition, R | KafkaError]:
@@ -214,8 +226,17 @@ class AdminClient:
                     found[partition] = leader
                 else:
                     leaders.setdefault(leader, []).append(partition)
+            lost: list[OSError] = []
             for leader_id, led in leaders.items():
-                found.update(results(self._send(request(led), response_type, leader_id)))
+                try:
+                    found.update(results(self._send(request(led), response_type, leader_id)))
+                except _WrongListenerError:
+                    raise
+                except OSError as error:
+                    lost.append(error)
+                    found.update(dict.fromkeys(led, KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))))
+            if lost and not any(map(_is_settled, found.values())):
+                raise lost[-1]
             return found
 
         return self._until_final(attempt, _codes, _NOT_THE_LEADER)

@@ -6,7 +6,11 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.list_offsets import ListOffsetsResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -151,3 +155,41 @@ def test_raise_for_raises_the_error_of_a_code() -> None:
     with pytest.raises(KafkaError, match="why") as failure:
         raise_for(ErrorCode.INVALID_CONFIG, "why")
     assert failure.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_one_broker_is_found_again_after_a_lost_connection() -> None:
+    lost = iter([True])
+
+    def respond(request: object) -> object:
+        if isinstance(request, MetadataRequest):
+            return metadata(broker.port)
+        return None if next(lost, False) else ListGroupsResponse(error_code=0, groups=[])
+
+    with ScriptedBroker(respond) as broker, client(broker.port) as admin:
+        admin.metadata([])
+        assert admin.call(ListGroupsRequest(), ListGroupsResponse, broker_id=1).error_code == 0
+
+
+def test_leaders_are_asked_although_another_one_does_not_respond() -> None:
+    def respond(request: object) -> object:
+        if not isinstance(request, MetadataRequest):
+            listed = ListOffsetsPartitionResponse(partition_index=1, error_code=0, offset=7)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[listed])])
+        partitions = [
+            MetadataResponsePartition(partition_index=index, leader_id=leader, replica_nodes=[], isr_nodes=[])
+            for index, leader in enumerate((2, 1))
+        ]
+        dead = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=dead_port)
+        brokers = [*metadata(broker.port).brokers, dead]
+        topic = MetadataResponseTopic(name="t", partitions=partitions)
+        return MetadataResponse(brokers=brokers, controller_id=1, topics=[topic])
+
+    with (
+        closed_port() as dead_port,
+        ScriptedBroker(respond) as broker,
+        client(broker.port, timeout_ms=300) as admin,
+    ):
+        found = admin.list_offsets({("t", 0): LATEST, ("t", 1): LATEST})
+    lost = found["t", 0]
+    assert isinstance(lost, KafkaError)
+    assert (lost.code, found["t", 1]) == (ErrorCode.NETWORK_EXCEPTION, 7)
