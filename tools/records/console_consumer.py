@@ -7,7 +7,8 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from functools import cache
 from typing import Any, BinaryIO
 
@@ -144,7 +145,9 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     settings = consumer_settings(options)
     formatter = message_formatter(options.formatter, formatter_settings(options))
     try:
-        consumer = library.Consumer(library_settings(settings, is_consumer=True), logger=logger)
+        consumer = library.Consumer(
+            {**library_settings(settings, is_consumer=True), "enable.auto.offset.store": False}, logger=logger
+        )
     except library.KafkaException as error:
         raise UsageError(error.args[0].str()) from error
     # Before the library reports every single failed connection.
@@ -153,8 +156,11 @@ def _run(line: CommandLine, options: argparse.Namespace) -> int:
     try:
         with StopRequest() as stop:
             _subscribe(consumer, options, settings["bootstrap.servers"])
-            for record in _records(consumer, options, sys.stdout.buffer, stop):
-                count += print_record(record, formatter, sys.stdout.buffer, skips_errors=options.skip_message_on_error)
+            with closing(_records(consumer, options, sys.stdout.buffer, stop)) as records:
+                for record in records:
+                    count += print_record(
+                        record, formatter, sys.stdout.buffer, skips_errors=options.skip_message_on_error
+                    )
     except (library.KafkaException, DeserializationError) as error:
         reason = error.args[0].str() if isinstance(error, library.KafkaException) else str(error)
         logger.error("Error processing message, terminating consumer process: %s", reason)
@@ -194,10 +200,11 @@ def _subscribe(consumer: Any, options: argparse.Namespace, bootstrap: str) -> No
 
 def _records(
     consumer: Any, options: argparse.Namespace, output: BinaryIO, stop: StopRequest
-) -> Iterator[ConsumedRecord]:
+) -> Generator[ConsumedRecord, None, None]:
     """Yield records until `--max-messages`, until none arrives within the timeout, or until a signal.
 
-    Flushes the output whenever no record is waiting.
+    Flushes the output whenever no record is waiting. Only what was printed then is committed, also if the caller ends
+    in the middle of a batch.
     """
     unknown_topic = (
         library.KafkaError._UNKNOWN_TOPIC,
@@ -212,27 +219,53 @@ def _records(
     left = options.max_messages if options.max_messages is not None and options.max_messages >= 0 else None
     deadline_s = deadline_of(options.timeout_ms)
     warned = False
-    while not stop.is_made and (left is None or left > 0):
-        # At most as many as are still to be printed: the offsets of all consumed records may be committed.
-        messages = consumer.consume(BATCH_COUNT_MAX if left is None else min(left, BATCH_COUNT_MAX), POLL_TIMEOUT_S)
-        for message in messages:
-            error = message.error()
-            if error is None:
-                left = None if left is None else left - 1
-                yield consumed_record(message)
-            elif error.code() in unknown_topic:
-                if not warned:
-                    logger.warning("Topic %s does not exist yet: %s", message.topic(), error.name())
-                warned = True
-            elif error.code() not in no_record:
-                raise library.KafkaException(error)
-        output.flush()
-        if messages:
-            deadline_s = deadline_of(options.timeout_ms)
-        elif time.monotonic() > deadline_s:
-            logger.error("Error processing message, terminating consumer process: ")
-            print("org.apache.kafka.common.errors.TimeoutException", file=sys.stderr)
-            return
+    printed = _Printed(consumer, output)
+    try:
+        while not stop.is_made and (left is None or left > 0):
+            count_max = BATCH_COUNT_MAX if left is None else min(left, BATCH_COUNT_MAX)
+            messages = consumer.consume(count_max, POLL_TIMEOUT_S)
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    left = None if left is None else left - 1
+                    yield consumed_record(message)
+                    printed.add(message)
+                elif error.code() in unknown_topic:
+                    if not warned:
+                        logger.warning("Topic %s does not exist yet: %s", message.topic(), error.name())
+                    warned = True
+                elif error.code() not in no_record:
+                    raise library.KafkaException(error)
+            printed.flush()
+            if messages:
+                deadline_s = deadline_of(options.timeout_ms)
+            elif time.monotonic() > deadline_s:
+                logger.error("Error processing message, terminating consumer process: ")
+                print("org.apache.kafka.common.errors.TimeoutException", file=sys.stderr)
+                return
+    finally:
+        with suppress(OSError):  # a closed pipe has not got the rest
+            printed.flush()
+
+
+class _Printed:
+    """What was printed: only that is committed."""
+
+    def __init__(self, consumer: Any, output: BinaryIO) -> None:
+        self._consumer = consumer
+        self._output = output
+        self._last: dict[tuple[str, int], Any] = {}
+
+    def add(self, message: Any) -> None:
+        self._last[message.topic(), message.partition()] = message
+
+    def flush(self) -> None:
+        """Flush the output, and let the library commit the offsets behind it. Raises OSError."""
+        self._output.flush()
+        for message in self._last.values():
+            with suppress(library.KafkaException):  # the group has given the partition to another member
+                self._consumer.store_offsets(message=message)
+        self._last.clear()
 
 
 def deadline_of(timeout_ms: int | None) -> float:

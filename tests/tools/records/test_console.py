@@ -117,6 +117,19 @@ def test_group_resumes_at_its_committed_offset(broker: BrokerProcess) -> None:
     assert consume(broker, "resumed", 2, "--group", "resuming", "--from-beginning") == "2\n3\n"
 
 
+def test_group_resumes_at_the_first_record_that_was_not_printed(broker: BrokerProcess) -> None:
+    create(broker, "unprinted")
+    produce(broker, "unprinted", b"12345678\nxx\nabcdefgh\n")
+    outcome = run_module(
+        "records.console_consumer",
+        *("--bootstrap-server", broker.bootstrap),
+        *("--topic", "unprinted", "--group", "printing", "--from-beginning"),
+        *("--value-deserializer", "org.apache.kafka.common.serialization.LongDeserializer"),
+    )
+    assert (outcome.status, outcome.stdout) == (1, f"{int.from_bytes(b'12345678', 'big')}\n")
+    assert consume(broker, "unprinted", 2, "--group", "printing", "--from-beginning") == "xx\nabcdefgh\n"
+
+
 def test_topics_are_selected_by_regular_expression(broker: BrokerProcess) -> None:
     for topic in ("many-1", "many-2"):
         create(broker, topic)
