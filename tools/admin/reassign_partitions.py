@@ -269,7 +269,8 @@ def _verify(admin: AdminClient, options: argparse.Namespace) -> None:
             )
     states = move_states(admin, plan.log_dirs)
     print("\n".join(map(str, states)))
-    is_over = ongoing.keys().isdisjoint(plan.replicas) and all(state.is_done for state in states)
+    # Throttles are those of brokers: of other plans that still run, too.
+    is_over = not ongoing and all(state.is_done for state in states)
     if is_over and not options.preserve_throttles:
         _clear_throttles(admin, plan.replicas)
 
