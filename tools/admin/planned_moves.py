@@ -20,8 +20,10 @@ LARGE_PLAN_SIZE: Final = 50 * 10**9
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 
 
-def read_cluster(admin: AdminClient, *, uses_racks: bool) -> Cluster:
+def read_cluster(admin: AdminClient, targets: Replicas, *, uses_racks: bool) -> Cluster:
     """Return the live brokers and all partitions with the sizes of their largest replicas.
+
+    `targets` are the replicas of partitions that are being moved: until then, Metadata has the old ones as well.
 
     Raises InvalidPlanError: only some brokers have a rack.
     """
@@ -33,7 +35,7 @@ def read_cluster(admin: AdminClient, *, uses_racks: bool) -> Cluster:
         for topic in metadata.topics
         for partition in topic.partitions
     }
-    return Cluster(racks, replicas, sizes_of(admin, racks))
+    return Cluster(racks, {**replicas, **targets}, sizes_of(admin, racks))
 
 
 def sizes_of(admin: AdminClient, broker_ids: Collection[int]) -> dict[TopicPartition, int]:

@@ -331,7 +331,11 @@ def _list(admin: AdminClient, options: argparse.Namespace) -> None:
 def _print_plan(admin: AdminClient, options: argparse.Namespace, make: Callable[[Cluster], Replicas]) -> None:
     if options.batch_size < 1:
         raise InvalidPlanError(f"Invalid batch size {options.batch_size}: expected at least 1 partition")
-    cluster = read_cluster(admin, uses_racks=not options.disable_rack_aware)
+    targets = {
+        partition: [replica for replica in found.replicas if replica not in found.removing_replicas]
+        for partition, found in _ongoing(admin).items()
+    }
+    cluster = read_cluster(admin, targets, uses_racks=not options.disable_rack_aware)
     for line in plan_lines(cluster, make(cluster), options.batch_size):
         print(line)
 
