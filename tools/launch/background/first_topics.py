@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tools.base.command_line import InvalidSettingsError
 from tools.client import client_library as library
@@ -147,9 +147,13 @@ def _create(admin: AdminClient, topic: Topic) -> None:
 
 
 def _end_offsets(admin: AdminClient, topic: str, partitions: int) -> int:
-    """Return the sum of the end offsets of a topic; 0 if nothing was ever appended."""
-    ends = admin.list_offsets({(topic, index): LATEST for index in range(partitions)})
-    return sum(end for end in ends.values() if isinstance(end, int))
+    """Return the sum of the end offsets of a topic; 0 if nothing was ever appended. Raises KafkaError."""
+    total = 0
+    for end in admin.list_offsets({(topic, index): LATEST for index in range(partitions)}).values():
+        if isinstance(end, KafkaError):
+            raise end
+        total += end
+    return total
 
 
 def _append(bootstrap_servers: str, seed: Seed) -> None:

@@ -7,12 +7,16 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message
 
+from protocol.errors import ErrorCode, KafkaError
 from tests.tools.conftest import ROOT, Outcome, RunTool
 from tools.launch.background import milena
+from tools.launch.background.first_topics import _end_offsets
 from tools.launch.running_servers import wait_for_end
 
 # The broker is meant to outlive the command that starts it.
@@ -152,3 +156,12 @@ def test_a_folder_with_other_files_is_left_alone(run: RunTool, project: Path) ->
     assert run(milena.main, "up", "--dir", ".", "--port", "0") == Outcome(1, "", said)
     assert run(milena.main, "down", "--dir", ".", "--delete-data") == Outcome(0, "No broker runs in .\n", "")
     assert sorted(path.name for path in project.iterdir()) == files
+
+
+def test_a_topic_whose_end_is_not_known_does_not_count_as_empty() -> None:
+    """It would be filled a second time."""
+    admin: Any = SimpleNamespace(
+        list_offsets=lambda wanted: {each: KafkaError(ErrorCode.LEADER_NOT_AVAILABLE) for each in wanted}
+    )
+    with pytest.raises(KafkaError):
+        _end_offsets(admin, "t", 2)
