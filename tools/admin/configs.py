@@ -42,9 +42,9 @@ def _command_line() -> CommandLine:
     line.add_option(
         "--zookeeper",
         value="urls",
-        help_text="ZooKeeper (host:port/chroot), or the log directory of a stopped broker without it "
-        "(sqlite:DIRECTORY), in place of brokers: for SCRAM credentials and settings of brokers before the first one "
-        "starts. DEPRECATED for topics, clients, quotas and ips.",
+        help_text="ZooKeeper (host:port/chroot), or all log directories of a stopped broker without it "
+        "(sqlite:DIRECTORY,DIRECTORY), in place of brokers: for SCRAM credentials and settings of brokers before the "
+        "first one starts. DEPRECATED for topics, clients, quotas and ips.",
     )
     add_tls_option(line)
     line.add_flag("--alter", "Alter the configuration of the entity.")

@@ -163,12 +163,17 @@ def open_zookeeper(address: str, security: ZooKeeperSecurity = UNPROTECTED, *, i
 
 
 def open_embedded(location: str, *, writable: bool) -> Tree:
-    """Open a broker's log directory, or the file in it. Raises TreeUnavailableError, also if a broker uses it."""
-    path = Path(location)
-    file = path / METADATA_FILE if path.is_dir() else path
-    if not file.exists():
-        raise TreeUnavailableError(f"{file} does not exist, expected a broker's log directory or its {METADATA_FILE}")
-    return EmbeddedTree([file], is_writable=writable)
+    """Open a broker's log directories, separated by commas, or the files in them.
+
+    Raises TreeUnavailableError, also if a broker uses them.
+    """
+    files = [path / METADATA_FILE if path.is_dir() else path for path in map(Path, location.split(","))]
+    for file in files:
+        if not file.exists():
+            raise TreeUnavailableError(
+                f"{file} does not exist, expected a broker's log directory or its {METADATA_FILE}"
+            )
+    return EmbeddedTree(files, is_writable=writable)
 
 
 def paths_below(tree: Tree, top: str) -> Iterator[str]:

@@ -31,7 +31,7 @@ from tools.zookeeper.zookeeper_options import security_of
 
 USAGE: Final = (
     "USAGE: zookeeper-shell zookeeper_host:port[/path] [-zk-tls-config-file file] [args...]\n"
-    "       zookeeper-shell sqlite:log_directory [--write] [args...]"
+    "       zookeeper-shell sqlite:log_directory[,log_directory...] [--write] [args...]"
 )
 _EMBEDDED: Final = "sqlite:"
 _DEFAULT_ADDRESS: Final = "localhost:2181"

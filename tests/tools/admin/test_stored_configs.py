@@ -125,6 +125,19 @@ def test_overrides_are_stored_described_and_deleted(
     assert added not in run(configs.main, *store, "--describe", *entity).stdout
 
 
+def test_all_log_directories_of_a_broker_are_changed_together(run: RunTool, tmp_path: Path) -> None:
+    """Each has a copy of the metadata, and the start takes the one that was changed last."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    both = f"sqlite:{first},{second}"
+    user = ("--entity-type", "clients", "--entity-name", "c")
+    assert run(configs.main, "--zookeeper", both, "--alter", "--add-config", "producer_byte_rate=1", *user).status == 0
+    assert run(zookeeper_shell.main, both, "--write", "create", "/seen", "").status == 0
+    for folder in (first, second):
+        described = run(configs.main, "--zookeeper", f"sqlite:{folder}", "--describe", *user)
+        assert "producer_byte_rate=1" in described.stdout
+        assert "seen" in run(zookeeper_shell.main, f"sqlite:{folder}", "ls", "/").stdout
+
+
 def test_types_of_kafka_0_9_are_printed_as_then(run: RunTool, tmp_path: Path) -> None:
     store = ("--zookeeper", f"sqlite:{tmp_path}")
     client = ("--entity-type", "clients", "--entity-name", "c")

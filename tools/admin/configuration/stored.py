@@ -1,7 +1,7 @@
 """kafka-configs on the metadata store itself, as before brokers had requests for it.
 
 It is needed for SCRAM users and settings of brokers that must exist before the first broker starts. The store is
-ZooKeeper (`host:port/chroot`), or the embedded one of a broker that does not run (`sqlite:LOG_DIRECTORY`). Running
+ZooKeeper (`host:port/chroot`), or the embedded one of a broker that does not run (`sqlite:LOG_DIRECTORY,..`). Running
 brokers see a change immediately, because they watch the store; their policies do not see it.
 
 Owns how the store is opened, which changes it accepts without a broker, and the printed lines. Must not know the stored
@@ -266,13 +266,16 @@ def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 async def _opened(address: str, security: ZooKeeperSecurity, *, may_create: bool) -> AsyncIterator[StateStore]:
     store: SqliteStore | ZooKeeperStore
     if address.startswith(EMBEDDED):
-        path = Path(address.removeprefix(EMBEDDED))
-        file = path if path.name == METADATA_FILE else path / METADATA_FILE
-        if may_create:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        elif not file.exists():
-            raise StoreFailed(f"{file} does not exist, expected a broker's log directory")
-        store = SqliteStore([file], SystemClock(), sleep=time.sleep)
+        files = [
+            path if path.name == METADATA_FILE else path / METADATA_FILE
+            for path in map(Path, address.removeprefix(EMBEDDED).split(","))
+        ]
+        for file in files:
+            if may_create:
+                file.parent.mkdir(parents=True, exist_ok=True)
+            elif not file.exists():
+                raise StoreFailed(f"{file} does not exist, expected a broker's log directory")
+        store = SqliteStore(files, SystemClock(), sleep=time.sleep)
     else:
         named = with_ports(address)
         try:
