@@ -47,9 +47,15 @@ class ShareSession:
         return self._sessions.is_open(self)
 
     def add(self, place: Place) -> None:
-        """Add a partition. Raises KafkaError if there are too many: INVALID_REQUEST, SHARE_SESSION_LIMIT_REACHED."""
+        """Add a partition.
+
+        Raises KafkaError: SHARE_SESSION_NOT_FOUND if the session has ended, INVALID_REQUEST or
+        SHARE_SESSION_LIMIT_REACHED if there are too many partitions.
+        """
         if place in self.places:
             return
+        if not self.is_open:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
         if len(self.places) >= PLACES_MAX:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {PLACES_MAX} partitions in a share session.")
         self._sessions.count_place()
