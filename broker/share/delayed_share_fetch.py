@@ -55,7 +55,7 @@ class DelayedShareFetch(DelayedOperation):
 
     def _is_ready(self, shared: SharedPartition) -> bool:
         if not shared.is_current:
-            return not shared.awaits_write
+            return shared.awaits_load
         offset = shared.deliveries.next_offset(self._limits)
         return offset is not None and offset < end_of(shared, read_committed=self._read_committed)
 

@@ -39,7 +39,8 @@ from protocol.records.legacy import LEGACY_MAGICS, entry_size, read_message_head
 READ_SIZE_MAX = 1 << 20
 """Bytes that are read of one partition at once: a member takes some hundred records, and the rest is read again."""
 ROUNDS_MAX = 10
-"""How often a fetch finds nothing where there seemed to be records before it responds with nothing."""
+"""How often a fetch finds nothing where there seemed to be records before it responds with nothing. A round in which
+partitions were loaded does not count."""
 
 
 class ShareFetchTerms(NamedTuple):
@@ -89,19 +90,24 @@ class ShareFetchService:
         """Return what the member gets, with partitions that cannot be read; nothing if `max_wait_ms` is over.
 
         It gets what there is: no number of bytes is waited for, and no partition that is still being loaded if others
-        have records. All partitions are of one group. What it gets is to be given back by `release`.
+        have records. Nothing, too, if a partition has to be loaded again: the caller does that for the next fetch. All
+        partitions are of one group. What it gets is to be given back by `release`.
         """
         if not loads:
             return []
         loading = _Loading(loads)
         partitions: list[SharedPartition] = []
         deadline_ms = end_of_wait_ms(self._clock.monotonic_ms(), max(terms.max_wait_ms, 0))
-        for _ in range(ROUNDS_MAX + len(loads)):  # the end of each load begins another round
+        rounds_left = ROUNDS_MAX
+        while rounds_left:
             await self._memory(waits)
+            count_before = len(partitions)
             found = loading.ended(partitions)
+            if len(partitions) == count_before:
+                rounds_left -= 1
             found += await self._acquired(partitions, terms)
             is_over = self._clock.monotonic_ms() >= deadline_ms or terms.max_wait_ms <= 0
-            if found or is_over or not terms.session.is_open:
+            if found or is_over or not terms.session.is_open or await self._must_load_again(partitions):
                 return found
             await self._wait(partitions, loading, terms.session.group_id, deadline_ms, waits)
         return []
@@ -121,6 +127,14 @@ class ShareFetchService:
             waits.begin_wait(RESPONSE_MEMORY, self._clock.monotonic_s())
             await self._unsent.room()
             waits.end_wait(self._clock.monotonic_s())
+
+    async def _must_load_again(self, partitions: Iterable[SharedPartition]) -> bool:
+        """Return whether one of the partitions has to be loaded again."""
+        for shared in partitions:
+            if shared.awaits_load:
+                return True
+            await self._pause()
+        return False
 
     async def _wait(
         self,

@@ -93,6 +93,11 @@ class SharedPartition:
         """Whether the state is read again once a write has ended: until then no records are acquired."""
         return self.is_writing and self.is_led and not self.is_current
 
+    @property
+    def awaits_load(self) -> bool:
+        """Whether the next fetch loads the partition again: until then no records are acquired."""
+        return not self.is_current and not self.awaits_write
+
     def is_stored_as(self, state: ShareState) -> bool:
         """Return whether nothing but this object has changed a state."""
         start_offset, batches = self.stored
