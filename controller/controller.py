@@ -420,8 +420,10 @@ class Controller:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deletions_awaited[done] = topics
         self._settle_deletions()
-        await asyncio.wait([done], timeout=DELETION_WAIT_SECONDS_MAX)
-        self._deletions_awaited.pop(done, None)
+        try:
+            await asyncio.wait([done], timeout=DELETION_WAIT_SECONDS_MAX)
+        finally:  # also if the client leaves
+            del self._deletions_awaited[done]
 
     def _settle_deletions(self) -> None:
         under_way: set[str] = set()

@@ -260,6 +260,23 @@ async def test_slow_deletion_does_not_delay_the_response(monkeypatch: pytest.Mon
     await cluster.close()
 
 
+async def test_a_deletion_whose_client_leaves_is_not_kept() -> None:
+    cluster = ScriptedCluster()
+    for command in ("start 1", "create t", "hold 1"):
+        await cluster.run(command)
+    controller = cluster.controller
+    deleting = asyncio.ensure_future(controller.delete_topics(["t"]))
+    async with asyncio.timeout(10):
+        while not controller._deletions_awaited:  # noqa: ASYNC110 - no event says when the wait begins
+            await asyncio.sleep(0)
+    deleting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deleting
+    assert not controller._deletions_awaited
+    await cluster.run("release 1")
+    await cluster.close()
+
+
 async def test_deletion_can_be_disabled() -> None:
     cluster = ScriptedCluster(ControllerSettings(delete_topic_enable=False))
     await cluster.run("start 1")
