@@ -138,12 +138,12 @@ class SharedPartitions:
         self._timer = timer
         self._clock = clock
         self._in_thread = in_thread
-        self._shared: dict[ShareKey, SharedPartition] = {}
+        self._by_group: dict[str, dict[ShareKey, SharedPartition]] = {}
         self._loads: dict[ShareKey, _Load] = {}
         self._lines = LineLimit(LINE_INTERVAL_S)  # of all partitions: what fails concerns many, and members ask again
 
     def __len__(self) -> int:
-        return len(self._shared)
+        return sum(map(len, self._by_group.values()))
 
     def find(self, group_id: str, topic: str, topic_id: UUID, number: int) -> Promise[SharedPartition]:
         """Return a promise of a partition, loaded. Raises KafkaError, also when awaited.
@@ -151,7 +151,7 @@ class SharedPartitions:
         The errors say that this broker does not lead it, that it has no state, or that the state is not available.
         """
         key = ShareKey(group_id, topic_id, number)
-        shared = self._shared.get(key)
+        shared = self._known(key)
         if shared is not None:
             if shared.is_current or (shared.is_led and shared.is_writing):
                 return resolved(shared)
@@ -203,7 +203,7 @@ class SharedPartitions:
                     text_of(key), error.code.name, error.message, held_back,
                 )  # fmt: skip
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message) from error
-        shared = self._shared.get(key)
+        shared = self._known(key)
         if shared is None or not shared.is_stored_as(state):
             if shared is not None:
                 self._forget(shared)  # this broker has missed that another one has led
@@ -212,7 +212,7 @@ class SharedPartitions:
         is_hosted = self._manager.find(partition.topic, key.partition) is partition
         if load.is_outdated or not is_hosted or not shared.is_current:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._shared[key] = shared
+        self._by_group.setdefault(key.group_id, {})[key] = shared
         self.arm(shared)
         return shared
 
@@ -237,7 +237,7 @@ class SharedPartitions:
         async def release() -> None:
             stored: list[Promise[None]] = []
             async for key in through(keys, self._sliced_work.pause):
-                shared = self._shared.get(key)
+                shared = self._known(key)
                 if shared is not None and shared.is_led:
                     limits = self.terms(group_id).limits
                     if shared.deliveries.release(owner, limits) is not None:
@@ -247,9 +247,8 @@ class SharedPartitions:
                     await each
             if self._sessions.are_of_group(group_id):
                 return
-            async for shared in through(list(self._shared.values()), self._sliced_work.pause):
-                if shared.key.group_id != group_id:
-                    continue
+            of_group = self._by_group.get(group_id, {})
+            async for shared in through(list(of_group.values()), self._sliced_work.pause):
                 if shared.is_writing:
                     # The next session would read the state before that write, and count a delivery too few.
                     with suppress(KafkaError):
@@ -274,23 +273,28 @@ class SharedPartitions:
         A group coordinator on another broker cannot say so. Not while records are acquired or being written: the
         coming write fails if the state has changed.
         """
-        shared = self._shared.get(key)
+        shared = self._known(key)
         if shared is not None and not shared.is_writing and shared.deliveries.wake_at_ms == NEVER:
             shared.leader_epoch = NO_EPOCH
 
     def reset(self, keys: Iterable[ShareKey]) -> None:
         """Load partitions again at their next use: their states have changed, or are gone."""
         for key in keys:
-            if (shared := self._shared.get(key)) is not None:
+            if (shared := self._known(key)) is not None:
                 self._forget(shared)
             if (load := self._loads.get(key)) is not None:
                 load.is_outdated = True
 
     def stop(self) -> Unfinished:
         """Cancel what is unfinished, and return it: cancelled work still has to end."""
-        for shared in list(self._shared.values()):
-            self._forget(shared)
+        for of_group in list(self._by_group.values()):
+            for shared in list(of_group.values()):
+                self._forget(shared)
         return self._tasks.cancel()
+
+    def _known(self, key: ShareKey) -> SharedPartition | None:
+        of_group = self._by_group.get(key.group_id)
+        return None if of_group is None else of_group.get(key)
 
     def _forget(self, shared: SharedPartition) -> None:
         if shared.is_gone:
@@ -298,8 +302,11 @@ class SharedPartitions:
         shared.is_gone = True
         if shared.timer is not None:
             shared.timer.cancel()
-        if self._shared.get(shared.key) is shared:
-            del self._shared[shared.key]
+        if self._known(shared.key) is shared:
+            of_group = self._by_group[shared.key.group_id]
+            del of_group[shared.key]
+            if not of_group:
+                del self._by_group[shared.key.group_id]
         self._manager.fetch_purgatory.check_and_complete(shared.key)
 
     def _expire(self, shared: SharedPartition) -> None:

@@ -141,8 +141,9 @@ def _machines(machine: Machine) -> Iterator[Any]:
         for group in partition.groups.values():
             yield group.machine
     if services.share._parts is not None:
-        for shared in services.share._parts.partitions._shared.values():
-            yield shared.deliveries
+        for of_group in services.share._parts.partitions._by_group.values():
+            for shared in of_group.values():
+                yield shared.deliveries
     for partition in services.transactions.partitions:
         yield from partition.transactions.values()
     term = services.controller._active_term

@@ -8,6 +8,7 @@ A record that a member has acquired belongs to the member's session.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
@@ -85,6 +86,8 @@ class ShareSessions:
         self._count_max = count_max
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._by_connection: dict[object, dict[ShareSession, None]] = {}
+        self._counts: Counter[str] = Counter()
+        """How many sessions a group has, if it has any."""
         self._place_count = 0
 
     def __len__(self) -> int:
@@ -107,6 +110,7 @@ class ShareSessions:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         session = self._sessions[group_id, member_id] = ShareSession(self, group_id, member_id, connection)
         self._by_connection.setdefault(connection, {})[session] = None
+        self._counts[group_id] += 1
         session.advance()
         return session
 
@@ -134,6 +138,9 @@ class ShareSessions:
         del of_connection[session]
         if not of_connection:
             del self._by_connection[session.connection]
+        self._counts[session.group_id] -= 1
+        if not self._counts[session.group_id]:
+            del self._counts[session.group_id]
         places = list(session.places)
         self.uncount_places(len(places))
         session.places.clear()
@@ -141,7 +148,7 @@ class ShareSessions:
 
     def are_of_group(self, group_id: str) -> bool:
         """Return whether a member of a group has a session."""
-        return any(session.group_id == group_id for session in self._sessions.values())
+        return group_id in self._counts
 
     def of_connection(self, connection: object) -> list[ShareSession]:
         """Return the sessions that were opened on a connection, and are open."""

@@ -24,3 +24,17 @@ def test_a_session_that_has_ended_takes_no_room_for_partitions(monkeypatch: pyte
         ended.add((TOPIC_ID, 1))
     assert refused.value.code is ErrorCode.SHARE_SESSION_NOT_FOUND
     sessions.open("group", "ann", "another connection").add((TOPIC_ID, 1))
+
+
+def test_a_group_has_sessions_until_its_last_one_ends() -> None:
+    sessions = ShareSessions(3)
+    ann, bob = (sessions.open("group", member, "connection") for member in ("ann", "bob"))
+    other = sessions.open("another", "ann", "connection")
+    sessions.close(ann)
+    sessions.close(ann)
+    assert sessions.are_of_group("group")
+    sessions.close(bob)
+    assert not sessions.are_of_group("group")
+    assert sessions.are_of_group("another")
+    sessions.close(other)
+    assert len(sessions) == 0
