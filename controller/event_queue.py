@@ -1,7 +1,8 @@
 """The one event queue of a controller, and the one task that processes its events.
 
 Owns the order and the waiting callers. Must not know what events mean. Invariant: events are processed one at a time,
-each to completion, in the order in which they were put; a caller always gets a result or an error.
+each to completion, in the order in which they were put; a caller always gets a result or an error. The event of a
+caller that has left before its turn is dropped.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ STOP_TIMEOUT_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _Queued:
-    event: Event
+    event: Event | None
+    """None once its caller has left."""
     enqueued_ms: int
     result: asyncio.Future[object] | None = None
 
@@ -74,10 +76,12 @@ class EventQueue:
         if self._task is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._waiting.put_nowait(_Queued(event, self._clock.now_ms(), result))
+        queued = _Queued(event, self._clock.now_ms(), result)
+        self._waiting.put_nowait(queued)
         try:
             return await result
         finally:
+            queued.event = None  # large perhaps, and the queue stands still while the store is away
             del result  # else its exception and this frame would refer to each other
 
     def drop_all(self) -> None:
@@ -89,12 +93,15 @@ class EventQueue:
 
     async def _run(self) -> None:
         while (queued := await self._waiting.get()) is not None:
+            event = queued.event
+            if event is None:
+                continue
             started_ms = self._clock.now_ms()
             failure = ""
-            self._statistics.present = queued.event.statistic
+            self._statistics.present = event.statistic
             self._statistics.queue_time.add(started_ms - queued.enqueued_ms)
             try:
-                result = await self._process(queued.event)
+                result = await self._process(event)
             except KafkaError as error:
                 failure = error.code.name
                 queued.fail(error)
@@ -106,9 +113,9 @@ class EventQueue:
                     queued.result.set_result(result)
             self._statistics.present = ""
             duration_ms = self._clock.now_ms() - started_ms
-            if queued.event.is_recorded:
-                recent = RecentEvent(type(queued.event).__name__, started_ms, duration_ms, failure)
+            if event.is_recorded:
+                recent = RecentEvent(type(event).__name__, started_ms, duration_ms, failure)
                 self._statistics.recent.append(recent)
-            if name := queued.event.statistic:
+            if name := event.statistic:
                 times = self._statistics.by_event.setdefault(name, EventTimes())
                 times.add(duration_ms)

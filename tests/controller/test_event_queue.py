@@ -1,6 +1,7 @@
 """Order, results and errors of the queue."""
 
 import asyncio
+from weakref import ref
 
 import pytest
 
@@ -45,6 +46,40 @@ async def test_error_reaches_the_caller_and_the_queue_continues() -> None:
         with pytest.raises(KafkaError) as caught:
             await queue.ask(TopicsChanged())
         assert caught.value.code == ErrorCode.INVALID_REQUEST
+    await queue.stop()
+
+
+async def test_what_a_caller_that_has_left_wanted_is_freed_and_not_done() -> None:
+    """Callers ask again and again while the store is away, and an event may create thousands of topics."""
+    go_on = asyncio.Event()
+    done: list[Event] = []
+
+    async def process(event: Event) -> object:
+        done.append(event)
+        await go_on.wait()
+        return None
+
+    class Name(str):
+        __slots__ = ("__weakref__",)
+
+    statistics = ControllerStatistics()
+    queue = EventQueue(process, ManualClock(), statistics)
+    queue.start()
+    first = asyncio.ensure_future(queue.ask(TopicsChanged()))
+    name = Name("t")
+    kept, leaving = ref(name), asyncio.ensure_future(queue.ask(TopicModified(name)))
+    del name
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    del leaving
+    assert kept() is None
+    go_on.set()
+    await first
+    await queue.ask(ControllerChanged())
+    assert done == [TopicsChanged(), ControllerChanged()]
+    assert len(statistics.recent) == len(done)
     await queue.stop()
 
 
