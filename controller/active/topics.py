@@ -38,7 +38,7 @@ class Topics:
         twice = await repeated((topic.name for topic in event.topics), self._term.pause)
         results: list[TopicResult] = []
         created: list[str] = []
-        existing = TopicNames(self._context.topic_ids)
+        existing = TopicNames(over=self._context.taken_names)
         async for request in through(event.topics, self._term.pause):
             try:
                 if request.name in twice:

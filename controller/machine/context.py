@@ -12,6 +12,7 @@ Invariants, which `check` tests:
 - A partition that has a state is in `assignments`.
 - A partition that has a leadership is in `assignments`.
 - `topic_names` is the inverse of `topic_ids`.
+- `taken_names` are the names in `topic_ids`.
 - Brokers that are shutting down are alive.
 - Brokers with a replica in an offline directory are alive.
 """
@@ -31,6 +32,7 @@ from controller.machine.model import (
 )
 from controller.machine.partition_states import PartitionState
 from controller.machine.replica_states import ReplicaState
+from controller.machine.topic_creation import TopicNames
 
 
 class ControllerContext:
@@ -42,6 +44,7 @@ class ControllerContext:
         self.shutting_down: set[int] = set()
         self.topic_ids: dict[str, UUID] = {}
         self.topic_names: dict[UUID, str] = {}
+        self.taken_names = TopicNames()
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
         self.leaderships: dict[TopicPartition, Leadership] = {}
         self.partition_states: dict[TopicPartition, PartitionState] = {}
@@ -83,6 +86,8 @@ class ControllerContext:
     def put_topic(self, name: str, topic: Topic) -> None:
         """Add a topic, or replace its assignment."""
         assert topic.topic_id is not None, name
+        if name not in self.topic_ids:
+            self.taken_names.add(name)
         self.topic_ids[name] = topic.topic_id
         self.topic_names[topic.topic_id] = name
         self.assignments[name] = dict(topic.partitions)
@@ -103,6 +108,7 @@ class ControllerContext:
         for offline in self.offline_directory_replicas.values():
             offline.difference_update(partitions)
         del self.assignments[name]
+        self.taken_names.remove(name)
         topic_id = self.topic_ids.pop(name)
         if self.topic_names.get(topic_id) == name:
             del self.topic_names[topic_id]
@@ -218,6 +224,7 @@ class ControllerContext:
         assert all(self.topic_ids.get(name) == topic_id for topic_id, name in self.topic_names.items()), (
             "`topic_names` is the inverse of `topic_ids`"
         )
+        assert sorted(self.taken_names) == sorted(self.topic_ids), "`taken_names` are the names in `topic_ids`"
         assert self.shutting_down <= self.live_brokers.keys(), "Brokers that are shutting down are alive"
         assert self.offline_directory_replicas.keys() <= self.live_brokers.keys(), (
             "Brokers with a replica in an offline directory are alive"

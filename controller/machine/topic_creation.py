@@ -5,7 +5,7 @@ an argument. Every function raises `KafkaError` for an invalid request and chang
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from uuid import UUID
 
@@ -72,22 +72,41 @@ def topic_name_problem(name: str) -> str | None:
 
 
 class TopicNames:
-    """The existing topic names, and those with which a new name would collide."""
+    """Names that are taken. Those of one request lie over the names of all topics, which stay as they are."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str] = (), over: "TopicNames | None" = None) -> None:
+        self._over = over
         self._by_metric_name: dict[str, list[str]] = {}
         for name in names:
             self.add(name)
 
-    def add(self, name: str) -> None:
-        self._by_metric_name.setdefault(_metric_name(name), []).append(name)
+    def __iter__(self) -> Iterator[str]:
+        if self._over is not None:
+            yield from self._over
+        for names in self._by_metric_name.values():
+            yield from names
 
     def __contains__(self, name: str) -> bool:
-        return name in self._by_metric_name.get(_metric_name(name), ())
+        return name in self._alike(name)
+
+    def add(self, name: str) -> None:
+        """Add a name, which must not be taken."""
+        self._by_metric_name.setdefault(_metric_name(name), []).append(name)
+
+    def remove(self, name: str) -> None:
+        """Remove a name that was added here."""
+        names = self._by_metric_name[_metric_name(name)]
+        names.remove(name)
+        if not names:
+            del self._by_metric_name[_metric_name(name)]
 
     def colliding_with(self, name: str) -> list[str]:
         """Return the other names that have the same metric name as `name`."""
-        return sorted(other for other in self._by_metric_name.get(_metric_name(name), ()) if other != name)
+        return sorted(other for other in self._alike(name) if other != name)
+
+    def _alike(self, name: str) -> list[str]:
+        names = self._by_metric_name.get(_metric_name(name), [])
+        return names if self._over is None else [*self._over._alike(name), *names]
 
 
 def _metric_name(name: str) -> str:

@@ -3,11 +3,12 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from uuid import UUID
 
 import pytest
 
@@ -124,6 +125,29 @@ async def test_validate_only_creates_nothing(store: MemoryStore, tree: MemoryTre
     assert results[0].topic_id is None
     assert tree.dump() == before
     await controller.stop()
+
+
+async def test_a_topic_is_created_without_a_visit_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unvisited(dict[str, UUID]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("There may be 50,000 topics.")
+
+    cluster = ScriptedCluster()
+    await cluster.run("start 1")
+    await cluster.run("create a.b")
+    term = cluster.controller._active_term
+    assert term is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(term.context, "topic_ids", Unvisited(term.context.topic_ids))
+        results = await cluster.controller.create_topics(
+            [_topic("a_b"), _topic("c_d"), _topic("c.d")], validate_only=True
+        )
+    assert [it.message for it in results] == [
+        "Topic 'a_b' collides with existing topics: a.b",
+        None,
+        "Topic 'c.d' collides with existing topics: c_d",
+    ]
+    await cluster.close()
 
 
 async def test_calls_fail_with_not_controller_outside_a_term(store: MemoryStore) -> None:

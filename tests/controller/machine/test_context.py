@@ -28,6 +28,7 @@ BREAKS: dict[str, Callable[[ControllerContext], object]] = {
     "A partition that has a state is in `assignments`": lambda it: it.move_partition(U0, PartitionState.NEW),
     "A partition that has a leadership is in `assignments`": lambda it: it.leaderships.update({U0: None}),  # type: ignore[dict-item]
     "`topic_names` is the inverse of `topic_ids`": lambda it: it.topic_ids.update(u=U_ID),
+    "`taken_names` are the names in `topic_ids`": lambda it: it.taken_names.remove("t"),
     "Brokers that are shutting down are alive": lambda it: it.shutting_down.add(2),
     "Brokers with a replica in an offline directory are alive": lambda it: it.offline_directory_replicas.update(
         {2: {T0}}
@@ -51,6 +52,15 @@ def test_wrong_name_of_a_topic_is_noticed() -> None:
     context = known()
     context.topic_names[T_ID] = "u"
     assert broken(context.check) == "`topic_names` is the inverse of `topic_ids`"
+
+
+def test_topic_that_grows_takes_its_name_once() -> None:
+    context = known()
+    context.put_topic("t", context.topic("t"))
+    assert broken(context.check) is None
+    context.remove_topic("t")
+    assert broken(context.check) is None
+    assert "t" not in context.taken_names
 
 
 def test_two_topics_may_have_one_id() -> None:

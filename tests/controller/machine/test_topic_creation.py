@@ -47,6 +47,24 @@ def test_colliding_topic_names_are_rejected(name: str, colliding: list[str]) -> 
     assert ("a.b" in EXISTING, "a_b" in EXISTING) == (True, False)
 
 
+def test_names_that_lie_over_others_collide_with_both() -> None:
+    names = TopicNames(["x"], over=EXISTING)
+    names.add("a.b.c")
+    assert names.colliding_with("a_b_c") == ["a.b.c"]
+    assert names.colliding_with("a_b") == ["a.b"]
+    assert "events" in names
+    assert sorted(names) == ["a.b", "a.b.c", "c_d", "events", "x"]
+    assert sorted(EXISTING) == ["a.b", "c_d", "events"]
+
+
+def test_name_that_was_removed_collides_no_longer() -> None:
+    names = TopicNames(["a.b", "a_b"])
+    names.remove("a.b")
+    assert names.colliding_with("a.b") == ["a_b"]
+    names.remove("a_b")
+    assert names.colliding_with("a.b") == []
+
+
 def test_repeated_topics_are_rejected() -> None:
     assert whole(repeated(["a", "b", "a", "c", "a"], never)) == {"a"}
 
