@@ -136,6 +136,10 @@ class Purgatory:
         operation._timer_handle = self._timer.schedule(deadline_ms, partial(self._expire, operation))
         return False
 
+    def watch_also(self, operation: DelayedOperation, key: Hashable) -> None:
+        """Watch a parked operation under one more key. Whether it is satisfied now is for `try_one`."""
+        self.watched.setdefault(key, []).append(operation)
+
     def check_and_complete(self, key: Hashable) -> int:
         """Try the operations of `key` after an event; return how many completed now."""
         watchers = self.watched.pop(key, None)

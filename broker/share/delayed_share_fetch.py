@@ -6,7 +6,7 @@ not know the layout of the response or what wakes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 
 from broker.loop.purgatory import DelayedOperation, nothing
 from broker.replica.partition import FetchIsolation
@@ -25,27 +25,20 @@ class DelayedShareFetch(DelayedOperation):
 
     __slots__ = ("_by_key", "_limits", "_on_ready", "_read_committed")
 
-    def __init__(
-        self,
-        partitions: Sequence[SharedPartition],
-        limits: DeliveryLimits,
-        on_ready: Callable[[], None],
-        *,
-        read_committed: bool,
-    ) -> None:
+    def __init__(self, limits: DeliveryLimits, on_ready: Callable[[], None], *, read_committed: bool) -> None:
         """`on_ready` is called once."""
         super().__init__()
         self._by_key: dict[Hashable, SharedPartition] = {}
-        for shared in partitions:
-            self._by_key[shared.key] = self._by_key[shared.partition.topic, shared.partition.partition] = shared
         self._limits = limits
         self._on_ready = on_ready
         self._read_committed = read_committed
 
-    @property
-    def keys(self) -> Iterable[Hashable]:
-        """The keys in the purgatory."""
-        return self._by_key.keys()
+    def await_also(self, shared: SharedPartition) -> Iterable[Hashable]:
+        """Add a partition; return its keys in the purgatory."""
+        keys = shared.key, (shared.partition.topic, shared.partition.partition)
+        for key in keys:
+            self._by_key[key] = shared
+        return keys
 
     def is_satisfied(self) -> bool:
         return any(map(self._is_ready, self._by_key.values()))

@@ -147,15 +147,22 @@ class ShareFetchService:
         """Wait for records, or until a partition is loaded."""
         terms = self._shared.terms(group_id)
         ready: Promise[None] = Promise()
-        operation = DelayedShareFetch(
-            partitions, terms.limits, lambda: ready.set_result(None), read_committed=terms.read_committed
-        )
+        operation = DelayedShareFetch(terms.limits, lambda: ready.set_result(None), read_committed=terms.read_committed)
         purgatory = self._manager.fetch_purgatory
-        ready.on_cancel(lambda: purgatory.abandon(operation))
         waits.begin_wait(RECORDS, self._clock.monotonic_s())
-        purgatory.try_complete_else_watch(operation, operation.keys, deadline_ms)
+        purgatory.try_complete_else_watch(operation, (), deadline_ms)
         loading.when_one_ends(lambda: purgatory.force_one(operation))
-        await ready
+        try:
+            for shared in partitions:
+                if operation.is_completed:
+                    break
+                for key in operation.await_also(shared):
+                    purgatory.watch_also(operation, key)
+                purgatory.try_one(operation, shared.key)  # it may have changed since it was read
+                await self._pause()
+            await ready
+        finally:
+            purgatory.abandon(operation)  # if the client has left
         waits.end_wait(self._clock.monotonic_s())
 
     async def _acquired(self, partitions: Sequence[SharedPartition], terms: ShareFetchTerms) -> list[AcquiredRecords]:

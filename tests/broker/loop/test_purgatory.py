@@ -16,6 +16,7 @@ EVENTS = (
     "force_one",
     "try_complete_else_watch",
     "try_one",
+    "watch_also",
 )
 
 
@@ -70,6 +71,16 @@ def test_an_event_completes_once_under_all_keys(purgatory: Purgatory) -> None:
     assert purgatory.check_and_complete("b") == 0
     assert not purgatory.force_one(waiter)
     assert (waiter.completions, waiter.releases) == (1, 1)
+    assert purgatory.delayed_count == 0
+
+
+def test_an_operation_may_be_watched_under_more_keys_after_it_was_parked(purgatory: Purgatory) -> None:
+    waiter = Waiter()
+    assert not purgatory.try_complete_else_watch(waiter, (), 10)
+    waiter.is_ready = True
+    purgatory.watch_also(waiter, "a")
+    assert (waiter.completions, purgatory.watched_count) == (0, 1)
+    assert purgatory.check_and_complete("a") == 1
     assert purgatory.delayed_count == 0
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 from uuid import UUID
 
-from base.pause import InThread, never
+import pytest
+
+from base.pause import AT_ONCE, Awaited, InThread, Pause, never
 from broker.loop.driver import Running, start
 from broker.loop.promise import Promise, resolved
 from broker.loop.purgatory import Purgatory
@@ -29,9 +32,14 @@ END = 5
 
 def shared_partition(number: int) -> SharedPartition:
     """Return a partition that the group has read to its end."""
-    log = SimpleNamespace(high_watermark=END, last_stable_offset=END, log_start_offset=0)
-    partition = SimpleNamespace(topic=TOPIC, partition=number, leading_since=0, leader_epoch=0, log=log)
-    partition.readable_end_offset = lambda isolation: log.high_watermark
+    partition = SimpleNamespace(
+        topic=TOPIC,
+        partition=number,
+        leading_since=0,
+        leader_epoch=0,
+        log=SimpleNamespace(log_start_offset=0),
+        readable_end_offset=lambda isolation: END,
+    )
     return SharedPartition(ShareKey(GROUP, TOPIC_ID, number), cast(Partition, partition), 0, ShareState(0, END))
 
 
@@ -42,6 +50,8 @@ class Fetching:
         self.partitions = [shared_partition(number) for number in range(count)]
         self.visits = 0
         """How often the fetch has found no records in a partition."""
+        self.pause: Pause = never
+        """Called where the fetch may pause."""
         self._timer = Timer()
         self.purgatory = Purgatory("fetch", self._timer)
         self._service = ShareFetchService(
@@ -49,9 +59,12 @@ class Fetching:
             cast(ReplicaManager, SimpleNamespace(fetch_purgatory=self.purgatory)),
             UnsentResponses(lambda delay_ms, callback: None),
             ManualClock(),
-            never,
+            self._pause,
             cast(InThread, never),
         )
+
+    def _pause(self) -> Awaited:
+        return self.pause()
 
     def terms(self, group_id: str) -> SimpleNamespace:
         return SimpleNamespace(limits=DeliveryLimits(), read_committed=False)
@@ -59,15 +72,14 @@ class Fetching:
     def store_start(self, shared: SharedPartition) -> None:
         self.visits += 1
 
-    def begin(self, loads: list[Promise[SharedPartition]] | None = None) -> Running[list[AcquiredRecords]]:
+    def begin(self, loads: list[Promise[SharedPartition]] | None = None) -> Promise[list[AcquiredRecords]]:
         """Fetch the partitions, or what is being loaded in their place."""
         session = ShareSessions(1).open(GROUP, "ann", "connection")
         terms = ShareFetchTerms(session, max_wait_ms=30_000, bytes_max=1 << 20, count_max=500, batch_size=500)
         loads = [resolved(shared) for shared in self.partitions] if loads is None else loads
         fetch = self._service.fetch({(TOPIC_ID, number): load for number, load in enumerate(loads)}, terms, Waits())
-        running = start(fetch)
-        assert isinstance(running, Running)
-        return running
+        outcome = start(fetch)
+        return outcome if isinstance(outcome, Running) else resolved(outcome)
 
     def elect_again(self, shared: SharedPartition) -> None:
         """Let the leader stay in a new leader epoch, as after the death of a follower."""
@@ -106,3 +118,38 @@ def test_a_fetch_of_many_partitions_ends_after_a_few_wakes_for_nothing() -> None
         assert not fetch.done()
     fetching.wake_for_nothing()
     assert fetch.result() == []
+
+
+def test_a_wait_for_many_partitions_begins_in_steps() -> None:
+    fetching, sizes = Fetching(100), [0]
+
+    def pause() -> Awaited:
+        sizes.append(len(fetching.purgatory.watched))
+        return AT_ONCE
+
+    fetching.pause = pause
+    fetching.begin()
+    assert sizes[-1] == 2 * 100
+    assert max(after - before for before, after in pairwise(sizes)) == 2
+
+
+@pytest.mark.parametrize("number", [0, 9])
+def test_a_change_while_a_wait_begins_ends_it(number: int) -> None:
+    fetching = Fetching(10)
+
+    def pause() -> Awaited:
+        if len(fetching.purgatory.watched) == 10:
+            fetching.elect_again(fetching.partitions[number])
+        return AT_ONCE
+
+    fetching.pause = pause
+    assert fetching.begin().result() == []
+
+
+def test_a_fetch_whose_client_leaves_while_its_wait_begins_is_forgotten() -> None:
+    fetching, paused = Fetching(10), Promise[None]()
+    fetching.pause = lambda: paused if len(fetching.purgatory.watched) == 10 else AT_ONCE
+    fetch = fetching.begin()
+    assert fetching.purgatory.delayed_count == 1
+    fetch.cancel()
+    assert fetching.purgatory.delayed_count == 0
