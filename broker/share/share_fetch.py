@@ -102,7 +102,7 @@ class ShareFetchService:
         while rounds_left:
             await self._memory(waits)
             count_before = len(partitions)
-            found = loading.ended(partitions)
+            found = await loading.ended(partitions, self._pause)
             if len(partitions) == count_before:
                 rounds_left -= 1
             found += await self._acquired(partitions, terms)
@@ -257,15 +257,18 @@ class _Loading:
             if not each.done():
                 each.add_done_callback(lambda _: self._on_end())
 
-    def ended(self, partitions: list[SharedPartition]) -> list[AcquiredRecords]:
+    async def ended(self, partitions: list[SharedPartition], pause: Pause) -> list[AcquiredRecords]:
         """Add what is loaded to `partitions`; return what could not be loaded."""
         self._on_end = nothing
         failed = []
-        for place in [place for place, each in self._loads.items() if each.done()]:
-            try:
-                partitions.append(self._loads.pop(place).result())
-            except KafkaError as error:
-                failed.append(_unreadable(place, error))
+        for place, load in list(self._loads.items()):
+            if load.done():
+                del self._loads[place]
+                try:
+                    partitions.append(load.result())
+                except KafkaError as error:
+                    failed.append(_unreadable(place, error))
+            await pause()
         return failed
 
     def when_one_ends(self, wake: Callable[[], object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
@@ -72,11 +73,11 @@ class Fetching:
     def store_start(self, shared: SharedPartition) -> None:
         self.visits += 1
 
-    def begin(self, loads: list[Promise[SharedPartition]] | None = None) -> Promise[list[AcquiredRecords]]:
+    def begin(self, loads: Sequence[Promise[SharedPartition]] = ()) -> Promise[list[AcquiredRecords]]:
         """Fetch the partitions, or what is being loaded in their place."""
         session = ShareSessions(1).open(GROUP, "ann", "connection")
         terms = ShareFetchTerms(session, max_wait_ms=30_000, bytes_max=1 << 20, count_max=500, batch_size=500)
-        loads = [resolved(shared) for shared in self.partitions] if loads is None else loads
+        loads = loads or [resolved(shared) for shared in self.partitions]
         fetch = self._service.fetch({(TOPIC_ID, number): load for number, load in enumerate(loads)}, terms, Waits())
         outcome = start(fetch)
         return outcome if isinstance(outcome, Running) else resolved(outcome)
@@ -118,6 +119,27 @@ def test_a_fetch_of_many_partitions_ends_after_a_few_wakes_for_nothing() -> None
         assert not fetch.done()
     fetching.wake_for_nothing()
     assert fetch.result() == []
+
+
+def test_many_loaded_partitions_are_collected_in_steps() -> None:
+    fetching, counts = Fetching(100), [0]
+
+    class Load(Promise[SharedPartition]):
+        def result(self) -> SharedPartition:
+            counts[-1] += 1
+            return super().result()
+
+    def pause() -> Awaited:
+        counts.append(0)
+        return AT_ONCE
+
+    fetching.pause = pause
+    loads = [Load() for _ in fetching.partitions]
+    for load, shared in zip(loads, fetching.partitions, strict=True):
+        load.set_result(shared)
+    fetching.begin(loads)
+    assert sum(counts) == 100
+    assert max(counts) == 1
 
 
 def test_a_wait_for_many_partitions_begins_in_steps() -> None:
