@@ -12,6 +12,7 @@ Invariants, which `check` tests:
 * An operation has a deadline until it is completed, and none afterwards.
 * `delayed_count` is at least the number of listed operations that wait.
 * Completed operations do not stay listed longer than `purge_interval` or the number of waiting ones allows.
+* `watched_count` is that of the entries.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ Postpone = Callable[[Callable[[], None]], object]
 TRIED_TOGETHER_MAX = 64
 
 logger = logging.getLogger("kafka.server.DelayedOperationPurgatory")
+
+
+ENTRIES_KEPT = 10_000
+"""Entries that may be of completed operations: about 100 KB."""
 
 
 class DelayedOperation:
@@ -102,7 +107,8 @@ class Purgatory:
 
     def __init__(self, name: str, timer: Timer, purge_interval: int = 1000, postpone: Postpone | None = None) -> None:
         """Completed operations that are still listed are purged after `purge_interval` completions, or after as many
-        completions as operations wait, whichever is more.
+        completions as operations wait, whichever is more; and once there are `ENTRIES_KEPT` more entries than the last
+        purge has left, and twice as many: an operation may have thousands.
 
         `postpone(callback)` calls `callback` in a later turn of the event loop. If it is given, an event for which
         thousands of operations wait tries them in parts, so that they do not all complete in one turn.
@@ -113,6 +119,9 @@ class Purgatory:
         self._postpone = postpone
         self.watched: dict[Hashable, list[DelayedOperation]] = {}  # callers test it before they call a method
         self._completed_since_purge = 0
+        self._entry_count = 0
+        self._entries_max = ENTRIES_KEPT
+        """The number of entries from which on they are purged at the next completion."""
         self.delayed_count = 0
         self.expired_counts: Counter[Hashable] = Counter()
         """Operations whose deadline has passed, by subject (`DelayedOperation.expired_subjects`)."""
@@ -120,7 +129,7 @@ class Purgatory:
     @property
     def watched_count(self) -> int:
         """Watch entries, completed but unswept ones included (Kafka's PurgatorySize)."""
-        return sum(map(len, self.watched.values()))
+        return self._entry_count
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable], deadline_ms: int) -> bool:
         """Complete `operation` now if it is satisfied, else park it under `keys` until `deadline_ms` (monotonic)."""
@@ -132,6 +141,7 @@ class Purgatory:
                 self.watched[key] = [operation]
             else:
                 watchers.append(operation)
+            self._entry_count += 1
         self.delayed_count += 1
         operation._timer_handle = self._timer.schedule(deadline_ms, partial(self._expire, operation))
         return False
@@ -139,12 +149,14 @@ class Purgatory:
     def watch_also(self, operation: DelayedOperation, key: Hashable) -> None:
         """Watch a parked operation under one more key. Whether it is satisfied now is for `try_one`."""
         self.watched.setdefault(key, []).append(operation)
+        self._entry_count += 1
 
     def check_and_complete(self, key: Hashable) -> int:
         """Try the operations of `key` after an event; return how many completed now."""
         watchers = self.watched.pop(key, None)
         if watchers is None:
             return 0
+        self._entry_count -= len(watchers)
         if self._postpone is not None and len(watchers) > TRIED_TOGETHER_MAX:
             rest = deque(watchers[TRIED_TOGETHER_MAX:])
             del watchers[TRIED_TOGETHER_MAX:]
@@ -175,6 +187,7 @@ class Purgatory:
         if waiting:
             # Completing an operation may have parked others under this key.
             self.watched.setdefault(key, []).extend(waiting)
+            self._entry_count += len(waiting)
         self._finished(completed)
         return completed
 
@@ -204,8 +217,10 @@ class Purgatory:
     def _finished(self, count: int) -> None:
         self.delayed_count -= count
         self._completed_since_purge += count
-        # A purge checks all waiting operations, so it runs after at least as many completions.
-        if self._completed_since_purge >= max(self._purge_interval, self.delayed_count):
+        # A purge checks all waiting operations, so it runs after at least as many completions, or as many new entries.
+        if self._completed_since_purge >= max(self._purge_interval, self.delayed_count) or (
+            self._entry_count >= self._entries_max and count
+        ):
             self._completed_since_purge = 0
             self._purge()
 
@@ -224,12 +239,15 @@ class Purgatory:
         assert self._completed_since_purge < max(self._purge_interval, self.delayed_count), (
             "Completed operations do not stay listed longer than `purge_interval` or the number of waiting ones allows"
         )
+        assert self._entry_count == sum(map(len, self.watched.values())), "`watched_count` is that of the entries"
 
     def _purge(self) -> None:
         for key, watchers in list(self.watched.items()):
             watchers[:] = [operation for operation in watchers if not operation.is_completed]
             if not watchers:
                 del self.watched[key]
+        self._entry_count = sum(map(len, self.watched.values()))
+        self._entries_max = self._entry_count + max(ENTRIES_KEPT, self._entry_count)
 
 
 def nothing() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.loop import purgatory as purgatory_module
-from broker.loop.purgatory import TRIED_TOGETHER_MAX, DelayedOperation, Purgatory
+from broker.loop.purgatory import ENTRIES_KEPT, TRIED_TOGETHER_MAX, DelayedOperation, Purgatory
 from broker.loop.timer import Timer
 from tests.support.invariants import broken, check_after, stated
 
@@ -183,6 +183,22 @@ def test_completed_operations_are_swept_from_their_other_keys(purgatory: Purgato
     assert purgatory.watched_count == 0
 
 
+def test_operations_of_many_keys_leave_no_more_entries_than_a_few_of_them_have(timer: Timer) -> None:
+    """One client may wait for thousands of quiet partitions again and again."""
+    purgatory = Purgatory("test", timer, purge_interval=10_000)
+    stays = Waiter()
+    purgatory.try_complete_else_watch(stays, ["stays"], 10)
+    keys = [f"quiet-{number}" for number in range(4000)]
+    for _ in range(10):
+        waiter = Waiter()
+        purgatory.try_complete_else_watch(waiter, keys[1:], 10)
+        purgatory.watch_also(waiter, keys[0])
+        purgatory.force_one(waiter)
+        assert purgatory.watched_count < ENTRIES_KEPT + len(keys)
+        purgatory.check()
+    assert purgatory.watched["stays"] == [stays]
+
+
 def test_event_for_thousands_of_operations_is_handled_in_parts(timer: Timer) -> None:
     postponed: list[Callable[[], None]] = []
     purgatory = Purgatory("test", timer, purge_interval=10_000, postpone=postponed.append)
@@ -231,6 +247,7 @@ BREAKS: dict[str, Callable[[Purgatory], object]] = {
     "Completed operations do not stay listed longer than `purge_interval` or the number of waiting ones allows": (
         lambda it: setattr(it, "_completed_since_purge", 4)
     ),
+    "`watched_count` is that of the entries": lambda it: setattr(it, "_entry_count", 2),
 }
 
 
