@@ -65,12 +65,19 @@ class OwnMarkerChannel:
     def __init__(self, writer: MarkerChannel, pause: Pause) -> None:
         self._writer = writer
         self._pause = pause
+        self._writing: set[asyncio.Future[Codes]] = set()
 
     def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
-        """See `MarkerChannel`. Other work may run after every `STEP_SIZE` partitions."""
+        """See `MarkerChannel`. Other work may run after every `STEP_SIZE` partitions.
+
+        As a request that was sent is carried out, so are all pieces, also if nobody waits for them any more.
+        """
         if len(partitions) <= STEP_SIZE:
             return self._writer.write(marker, partitions)
-        return asyncio.ensure_future(self._write_in_pieces(marker, partitions))
+        writing = asyncio.ensure_future(self._write_in_pieces(marker, partitions))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        return asyncio.shield(writing)
 
     async def _write_in_pieces(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes:
         writing: list[Codes | Awaitable[Codes]] = []

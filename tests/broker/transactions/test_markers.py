@@ -196,16 +196,16 @@ async def test_other_work_runs_between_the_markers_of_many_partitions_of_this_br
     assert sorted(partition for _, partition in own.written) == partitions
 
 
-async def test_cancelled_send_appends_no_further_marker_to_partitions_of_this_broker() -> None:
-    own = FakeChannel()
+async def test_all_partitions_of_this_broker_get_their_marker_although_another_broker_refuses_its_own() -> None:
+    own, other = FakeChannel(), FakeChannel()
 
     async def pause() -> None:
-        if len(own.asked) == 3:
-            asked.cancel()
         await asyncio.sleep(0)
 
-    sending = Sending({1: OwnMarkerChannel(own, pause)})
-    asked = asyncio.ensure_future(sending.send("id", MARKER, [("t", number) for number in range(1_000)]))
+    sending = Sending({1: OwnMarkerChannel(own, pause), 2: other})
+    sending.leaders.leaders["u", 0] = 2
+    other.codes["u", 0] = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+    partitions = [("t", number) for number in range(1_000)]
+    assert await sending.send("id", MARKER, [*partitions, ("u", 0)]) is Fate.FAILED
     await sending.wait()
-    assert asked.cancelled()
-    assert len(own.asked) == 3
+    assert sorted(partition for _, partition in own.written) == partitions
