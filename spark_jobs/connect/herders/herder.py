@@ -111,6 +111,8 @@ class Herder:
         """What the connectors that run here have asked for last, until the leader has stored it."""
         self._ask_pauses_s: dict[str, float] = {}
         """After how long the connectors are asked again that could not name their tasks."""
+        self._asked_again: set[str] = set()
+        """Those that will be."""
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="herder", daemon=True)
         self._stopping = threading.Event()
@@ -503,6 +505,7 @@ class Herder:
     def _reconfigure(self, connector: str) -> None:
         """Ask a connector that runs here for its tasks, and have the leader store them."""
         if self.configs.state.target(connector) is TargetState.STOPPED:
+            self._ask_pauses_s.pop(connector, None)
             return
         asked = self.worker.task_configs(connector)
         if asked is not None:
@@ -512,12 +515,19 @@ class Herder:
 
     def _ask_again(self, connector: str) -> None:
         """Ask a connector that has failed to name its tasks, after longer and longer pauses."""
+        if connector in self._asked_again:
+            return
+        self._asked_again.add(connector)
         pause_s = self._ask_pauses_s.get(connector, ASK_AGAIN_S)
         self._ask_pauses_s[connector] = min(2 * pause_s, ASK_AGAIN_MAX_S)
 
+        def ask_now() -> None:
+            self._asked_again.discard(connector)
+            self._reconfigure(connector)
+
         def ask() -> None:
             if not self._stopping.wait(pause_s):
-                self.wants_reconfiguration(connector)
+                self._post(ask_now)
 
         call_in_thread(f"tasks-of-{connector}", ask)
 

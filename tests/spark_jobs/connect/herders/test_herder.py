@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spark_jobs.connect.base.errors import ConnectError
 from spark_jobs.connect.base.states import TargetState, TaskId
 from spark_jobs.connect.group.member import Round
 from spark_jobs.connect.group.protocol import NO_WORK, Work
@@ -53,6 +54,12 @@ class Calls:
         self.tasks -= frozenset(tasks)
 
     def stop_connectors(self, _names: Iterable[str]) -> None: ...
+
+    def task_configs(self, _connector: str) -> Future[Any] | None:
+        self.done.append("ask")
+        failed: Future[Any] = Future()
+        failed.set_exception(ConnectError("the source is away"))
+        return failed
 
     def change_target(self, _connector: str, _target: TargetState) -> Future[Any] | None: ...
 
@@ -143,3 +150,20 @@ def test_tasks_of_exactly_once_that_go_on_unseen_are_fenced_before_offsets_are_c
     calls.done.clear()
     changes.reset("c")
     assert calls.done == ["store [None]"], "no task has started since"
+
+
+def test_a_connector_that_cannot_name_its_tasks_is_asked_again_once_however_often_it_asks_for_that(
+    herder: Herder, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[Callable[[], object]] = []
+    monkeypatch.setattr("spark_jobs.connect.herders.herder.call_in_thread", lambda _, call: waiting.append(call))
+    calls.done.clear()
+    for _ in range(20):
+        herder.wants_reconfiguration("c")
+        herder.submit(lambda: None).result()
+    assert (calls.done, len(waiting)) == (["ask"] * 20, 1)
+    monkeypatch.setattr(herder._stopping, "wait", lambda _: False)
+    waiting.pop()()
+    for _ in range(3):
+        herder.submit(lambda: None).result()
+    assert (len(calls.done), len(waiting)) == (21, 1)
