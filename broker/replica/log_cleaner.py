@@ -315,7 +315,7 @@ class LogCleaner:
                     due.log.partition,
                     error,
                 )
-                self._cleaning.worker_ended(due)
+                self._cleaning.worker_ended(due, self._clock.now_ms())
                 await self._give_back(due)
                 await asyncio.sleep(self._backoff_ms / 1000)
             else:

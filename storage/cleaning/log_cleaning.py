@@ -69,6 +69,8 @@ T = TypeVar("T")
 
 _UNCLEANABLE = (CorruptSegmentError, CorruptIndexError, Malformed)
 
+LAST_MS, LAST_MS_MAX = 30_000, 3_600_000
+"""For how long a log comes last after a pass that ended with its worker, twice as long each time, and at most."""
 _ENDS_REPORTED = 3
 """A log counts as uncleanable once so many passes in a row have ended with their worker."""
 
@@ -119,6 +121,8 @@ class LogCleaning(LogObserver):
         self.uncleanable: set[TopicPartition] = set()
         self._worker_ends: Counter[TopicPartition] = Counter()
         """How many passes over a log have ended with their worker, since the last one that did not."""
+        self._last_until_ms: dict[TopicPartition, int] = {}
+        """Until when such a log comes after all others."""
         self._checkpoint_listeners: list[Callable[[], object]] = []
         log_manager.observers.add(self)
 
@@ -168,9 +172,9 @@ class LogCleaning(LogObserver):
     def pick(self, now_ms: int, worker: int = 0) -> Cleaning | None:
         """Return a pass over the log to clean next, or None if no log is due.
 
-        Overdue logs come first, then those with the greatest share of dirty bytes; but those whose passes end with
-        their worker come last, so that they do not keep others from being cleaned. `worker` is the caller's number, for
-        the metrics.
+        Overdue logs come first, then those with the greatest share of dirty bytes; but those whose passes have ended
+        with their worker come last for a while, so that they do not keep others from being cleaned. `worker` is the
+        caller's number, for the metrics.
         """
         parts = [
             (part.is_overdue, part.dirty_ratio, log, part)
@@ -185,7 +189,7 @@ class LogCleaning(LogObserver):
             now_ms=now_ms,
         )
         due = [candidate for candidate in parts if candidate[3].is_due(candidate[2].config.min_cleanable_dirty_ratio)]
-        due.sort(key=lambda candidate: (-self._worker_ends[candidate[2].name], *candidate[:2]), reverse=True)
+        due.sort(key=lambda each: (now_ms >= self._last_until_ms.get(each[2].name, 0), *each[:2]), reverse=True)
         for _, _, log, part in due:
             directory = self._log_manager.directory_of(log.topic, log.partition)
             if directory is None or log.is_offline:
@@ -285,7 +289,7 @@ class LogCleaning(LogObserver):
             self.give_back(cleaning)
             return False
         self._in_progress.discard(log.name)
-        self._worker_ends.pop(log.name, None)
+        self._forget_ends(log.name)
         self._first_dirty[log.name] = result.end_offset
         self._unwritten.add(cleaning.directory.path)
         self._figures.cleaned(cleaning.worker, result)
@@ -303,9 +307,15 @@ class LogCleaning(LogObserver):
             self._log_manager.directories.fail(cleaning.directory, error)
         self._in_progress.discard(cleaning.log.name)
 
-    def worker_ended(self, cleaning: Cleaning) -> None:
-        """Note that a pass has ended with its worker, which may have met what ends every one: a shortage of memory."""
-        self._worker_ends[cleaning.log.name] += 1
+    def worker_ended(self, cleaning: Cleaning, now_ms: int) -> None:
+        """Note that a pass has ended with its worker, perhaps by what ends every one: the log needs too much memory."""
+        name = cleaning.log.name
+        self._worker_ends[name] += 1
+        self._last_until_ms[name] = now_ms + min(LAST_MS << min(self._worker_ends[name] - 1, 10), LAST_MS_MAX)
+
+    def _forget_ends(self, name: TopicPartition) -> None:
+        self._worker_ends.pop(name, None)
+        self._last_until_ms.pop(name, None)
 
     def fail(self, cleaning: Cleaning, error: Exception) -> None:
         """Handle the error that ended a pass.
@@ -367,7 +377,7 @@ class LogCleaning(LogObserver):
     def deleted(self, name: TopicPartition) -> None:
         self._first_dirty.pop(name, None)
         self.uncleanable.discard(name)
-        self._worker_ends.pop(name, None)
+        self._forget_ends(name)
         self._unwritten.update(directory.path for directory in self._log_manager.directories.live)
         self._report_wanted_checkpoint()
 

@@ -18,7 +18,7 @@ from storage.cleaning.cleaner import clean
 from storage.cleaning.cleaning_job import MAP_MEMORY_MAX
 from storage.cleaning.cleaning_metrics import Uncleanable
 from storage.cleaning.compaction import ActiveProducer
-from storage.cleaning.log_cleaning import CleanerSettings
+from storage.cleaning.log_cleaning import LAST_MS, CleanerSettings, Cleaning
 from storage.disk import names
 from storage.disk.files import Buffer, failure
 from storage.disk.shortages import OutOfResourcesError
@@ -325,6 +325,31 @@ def test_changes_between_two_segments_that_a_pass_puts_into_service_are_preserve
     broker.manager.directories.unlock()  # killed
     log = Broker(tmp_path, config).log()
     assert (log.log_start_offset, kept_in(log), log.log_end_offset) == expected
+
+
+def test_a_log_whose_pass_ended_with_its_worker_comes_last_for_a_while(broker: Broker) -> None:
+    for name, count in (("dirty", 3), ("other", 1)):
+        log = broker.log((name, 0))
+        append(log, keyed(("a", "0")))
+        commit_and_roll(log)
+        assert broker.clean()
+        for number in range(count):
+            append(log, keyed(("a", str(number))))
+        commit_and_roll(log)
+
+    def picked_at(now_ms: int) -> Cleaning:
+        picked = broker.cleaning.pick(now_ms)
+        assert picked is not None
+        broker.cleaning.give_back(picked)
+        return picked
+
+    for ends in range(4):
+        picked = picked_at(NOW_MS + LAST_MS * 10 * ends)
+        assert picked.log.topic == "dirty"
+        broker.cleaning.worker_ended(picked, NOW_MS + LAST_MS * 10 * ends)
+        pause_ms = LAST_MS << ends
+        assert picked_at(NOW_MS + LAST_MS * 10 * ends + pause_ms - 1).log.topic == "other"
+        assert picked_at(NOW_MS + LAST_MS * 10 * ends + pause_ms).log.topic == "dirty"
 
 
 def test_a_job_has_only_producers_whose_last_batch_the_pass_may_meet(broker: Broker) -> None:
