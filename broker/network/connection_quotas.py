@@ -107,7 +107,8 @@ class ConnectionQuotas:
         self._limits = limits
         self._address_rate = address_rate
         self._count_by_listener: Counter[str] = Counter()
-        self._turned_away_count = 0
+        self.turned_away_count = 0
+        """Of connections above the rate of their address, which are not served but still open."""
         self._count_by_host: Counter[str] = Counter()
         self._rate = self._new_rate()
         self._rate_by_listener: dict[str, CreationRate] = {}
@@ -122,7 +123,7 @@ class ConnectionQuotas:
     @property
     def open_count(self) -> int:
         """Of connections that hold a descriptor."""
-        return self.count + self._turned_away_count
+        return self.count + self.turned_away_count
 
     @property
     def is_exceeded(self) -> bool:
@@ -178,11 +179,11 @@ class ConnectionQuotas:
 
     def turn_away(self) -> None:
         """Count a connection that is not served but stays open for a while."""
-        self._turned_away_count += 1
+        self.turned_away_count += 1
 
     def close_turned_away(self) -> None:
         """Uncount it."""
-        self._turned_away_count -= 1
+        self.turned_away_count -= 1
 
     def open(self, listener: str, host: str) -> bool:
         """Count a connection from `host`. Returns False, and counts nothing, if the address is at its limit."""

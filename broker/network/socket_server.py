@@ -191,7 +191,9 @@ class SocketServer:
         """Close the longest idle connections if files have too few descriptors left, and schedule the next check."""
         now_s = self._loop.time()
         self._descriptor_check = self._loop.call_later(MEASURED_EVERY_S, self._leave_descriptors_to_files)
-        victims = self._idle_longest(self._descriptors.excess(self.quotas.open_count, now_s))
+        # Those that were turned away close by themselves soon.
+        excess = self._descriptors.excess(self.quotas.open_count, now_s) - self.quotas.turned_away_count
+        victims = self._idle_longest(max(0, excess))
         for victim in victims:
             victim.abort()
         self.closed_for_files_count += len(victims)

@@ -398,6 +398,13 @@ async def test_longest_idle_connections_are_closed_for_files(caplog: pytest.LogC
         served.server._leave_descriptors_to_files()
         assert served.server.closed_for_files_count == 0, "more than half of the reserve is free"
         descriptors.files = 1000 - 130 - 60
+        for _ in range(100):
+            served.server.quotas.turn_away()
+        descriptors._measured_again_s = 0
+        served.server._leave_descriptors_to_files()
+        assert served.server.closed_for_files_count == 0, "those that were turned away close soon"
+        for _ in range(100):
+            served.server.quotas.close_turned_away()
         descriptors._measured_again_s = 0
         served.server._leave_descriptors_to_files()
         assert served.server.closed_for_files_count == 5, "as many as the connections are more than their share"
