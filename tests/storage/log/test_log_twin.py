@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, read_header
 from storage.log.log import Log
+from storage.log.segment_reader import Wanted
 from tests.storage.builders import NOW_MS, append, batch, create_log, delete_expired, load_log, log_config, read_all
 
 CONFIG = log_config(
@@ -142,19 +143,26 @@ class LogAndTwin(RuleBasedStateMachine):
         offset = data.draw(st.integers(self.start, self.end))
         bound = data.draw(st.integers(self.start, self.end))
         max_bytes = data.draw(st.integers(0, 1500))
-        min_one_batch = data.draw(st.booleans())
-        fetched = self.log.reader.read(offset, max_bytes, upper_bound_offset=bound, min_one_batch=min_one_batch)
+        min_one_batch, may_cut_first = data.draw(st.booleans()), data.draw(st.booleans())
+        fetched = self.log.reader.read_or_slice(
+            Wanted(offset, max_bytes, bound, min_one_batch, may_cut_first, True, False, False)
+        )
         assert fetched is not None
         readable = (
             [t for t in self.batches if t.next_offset > offset and t.next_offset <= bound] if offset < bound else []
         )
         content = b"".join(twin.content for twin in readable)
+        size = len(readable[0].content) if readable else 0
+        size_max = max(max_bytes, size) if min_one_batch else max_bytes
+        assert isinstance(fetched.records, memoryview)
         got = bytes(fetched.records)
         assert content.startswith(got)
-        if readable and min_one_batch:
-            assert len(got) >= len(readable[0].content)
-        assert len(got) <= max(max_bytes, len(readable[0].content) if readable and min_one_batch else 0)
-        if readable and max_bytes >= HEADER_SIZE:
+        assert len(got) <= size_max
+        if may_cut_first or size <= size_max:
+            assert len(got) >= min(size, size_max)
+        else:
+            assert got == b""
+        if len(got) >= HEADER_SIZE:
             assert read_header(got).base_offset == readable[0].base_offset
 
     @rule(timestamp_ms=st.integers(NOW_MS - 60, NOW_MS + 60))
