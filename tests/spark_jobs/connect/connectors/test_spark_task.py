@@ -95,7 +95,7 @@ def start(worker: Worker, path: Path, does: str, target: TargetState = TargetSta
         "file": str(path),
         "does": does,
     }
-    worker.start_task(TASK, config, config, target)
+    worker.start_task(TASK, config, config, target, lambda: True)
 
 
 def job_in(path: Path) -> tuple[int, str]:
