@@ -20,7 +20,6 @@ Invariants:
 import contextlib
 import logging
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import pairwise
@@ -106,6 +105,16 @@ class Cleaning(NamedTuple):
     worker: int
 
 
+class _WorkerEnds(NamedTuple):
+    """How many passes over a log in a row have ended with their worker, and until when it comes after all others."""
+
+    passes: int
+    last_until_ms: int
+
+
+_NO_ENDS = _WorkerEnds(0, 0)
+
+
 class LogCleaning(LogObserver):
     """Chooses the logs to clean, and takes over what a pass has cleaned."""
 
@@ -119,10 +128,8 @@ class LogCleaning(LogObserver):
         self._figures = CleaningFigures()
         self.settings = settings
         self.uncleanable: set[TopicPartition] = set()
-        self._worker_ends: Counter[TopicPartition] = Counter()
-        """How many passes over a log have ended with their worker, since the last one that did not."""
-        self._last_until_ms: dict[TopicPartition, int] = {}
-        """Until when such a log comes after all others."""
+        self._worker_ends: dict[TopicPartition, _WorkerEnds] = {}
+        """Of logs whose last passes have ended with their worker."""
         self._checkpoint_listeners: list[Callable[[], object]] = []
         log_manager.observers.add(self)
 
@@ -189,7 +196,10 @@ class LogCleaning(LogObserver):
             now_ms=now_ms,
         )
         due = [candidate for candidate in parts if candidate[3].is_due(candidate[2].config.min_cleanable_dirty_ratio)]
-        due.sort(key=lambda each: (now_ms >= self._last_until_ms.get(each[2].name, 0), *each[:2]), reverse=True)
+        due.sort(
+            key=lambda each: (now_ms >= self._worker_ends.get(each[2].name, _NO_ENDS).last_until_ms, *each[:2]),
+            reverse=True,
+        )
         for _, _, log, part in due:
             directory = self._log_manager.directory_of(log.topic, log.partition)
             if directory is None or log.is_offline:
@@ -289,7 +299,7 @@ class LogCleaning(LogObserver):
             self.give_back(cleaning)
             return False
         self._in_progress.discard(log.name)
-        self._forget_ends(log.name)
+        self._worker_ends.pop(log.name, None)
         self._first_dirty[log.name] = result.end_offset
         self._unwritten.add(cleaning.directory.path)
         self._figures.cleaned(cleaning.worker, result)
@@ -310,12 +320,9 @@ class LogCleaning(LogObserver):
     def worker_ended(self, cleaning: Cleaning, now_ms: int) -> None:
         """Note that a pass has ended with its worker, perhaps by what ends every one: the log needs too much memory."""
         name = cleaning.log.name
-        self._worker_ends[name] += 1
-        self._last_until_ms[name] = now_ms + min(LAST_MS << min(self._worker_ends[name] - 1, 10), LAST_MS_MAX)
-
-    def _forget_ends(self, name: TopicPartition) -> None:
-        self._worker_ends.pop(name, None)
-        self._last_until_ms.pop(name, None)
+        passes = self._worker_ends.get(name, _NO_ENDS).passes
+        pause_ms = min(LAST_MS << min(passes, 10), LAST_MS_MAX)
+        self._worker_ends[name] = _WorkerEnds(passes + 1, now_ms + pause_ms)
 
     def fail(self, cleaning: Cleaning, error: Exception) -> None:
         """Handle the error that ended a pass.
@@ -377,7 +384,7 @@ class LogCleaning(LogObserver):
     def deleted(self, name: TopicPartition) -> None:
         self._first_dirty.pop(name, None)
         self.uncleanable.discard(name)
-        self._forget_ends(name)
+        self._worker_ends.pop(name, None)
         self._unwritten.update(directory.path for directory in self._log_manager.directories.live)
         self._report_wanted_checkpoint()
 
@@ -420,7 +427,7 @@ class LogCleaning(LogObserver):
         logs = [
             log
             for name, log in directory.logs.items()
-            if name in self.uncleanable or self._worker_ends[name] >= _ENDS_REPORTED
+            if name in self.uncleanable or self._worker_ends.get(name, _NO_ENDS).passes >= _ENDS_REPORTED
         ]
         count_of_bytes = 0
         for log in logs:
