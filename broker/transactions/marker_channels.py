@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from base.pause import Pause
 from base.topic_partition import TopicPartition
+from broker.coordination.background import BackgroundTasks
 from broker.coordination.batched_requests import BatchedRequests
 from broker.network.outgoing import Peer, Peers, PeerUnavailable
 from broker.transactions.marker_writer import STEP_SIZE
@@ -65,7 +66,7 @@ class OwnMarkerChannel:
     def __init__(self, writer: MarkerChannel, pause: Pause) -> None:
         self._writer = writer
         self._pause = pause
-        self._writing: set[asyncio.Future[Codes]] = set()
+        self._tasks = BackgroundTasks(logger)
 
     def write(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes | Awaitable[Codes]:
         """See `MarkerChannel`. Other work may run after every `STEP_SIZE` partitions.
@@ -74,10 +75,7 @@ class OwnMarkerChannel:
         """
         if len(partitions) <= STEP_SIZE:
             return self._writer.write(marker, partitions)
-        writing = asyncio.ensure_future(self._write_in_pieces(marker, partitions))
-        self._writing.add(writing)
-        writing.add_done_callback(self._writing.discard)
-        return asyncio.shield(writing)
+        return asyncio.shield(self._tasks.start(self._write_in_pieces(marker, partitions)))
 
     async def _write_in_pieces(self, marker: Marker, partitions: Sequence[TopicPartition]) -> Codes:
         writing: list[Codes | Awaitable[Codes]] = []
