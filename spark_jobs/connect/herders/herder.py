@@ -504,14 +504,12 @@ class Herder:
 
     def _reconfigure(self, connector: str) -> None:
         """Ask a connector that runs here for its tasks, and have the leader store them."""
-        if self.configs.state.target(connector) is TargetState.STOPPED:
+        is_stopped = self.configs.state.target(connector) is TargetState.STOPPED
+        asked = None if is_stopped else self.worker.task_configs(connector)
+        if asked is None:
             self._ask_pauses_s.pop(connector, None)
-            return
-        asked = self.worker.task_configs(connector)
-        if asked is not None:
-            asked.add_done_callback(lambda done: self._post(lambda: self._publish_tasks(connector, done)))
         else:
-            self._ask_pauses_s.pop(connector, None)
+            asked.add_done_callback(lambda done: self._post(lambda: self._publish_tasks(connector, done)))
 
     def _ask_again(self, connector: str) -> None:
         """Ask a connector that has failed to name its tasks, after longer and longer pauses."""

@@ -97,11 +97,7 @@ class Clients:
         return age_ms / 1000
 
     def _consumer_settings(self, config: Mapping[str, str]) -> dict[str, str]:
-        return {
-            **CONSUMER_DEFAULTS,
-            **self._settings.client("consumer"),
-            **self.overrides(config, CONSUMER_OVERRIDE),
-        }
+        return {**CONSUMER_DEFAULTS, **self.job_settings(config, is_consumer=True)}
 
     def _session(self) -> dict[str, str]:
         """Return how long the partitions of a dead worker wait: as long as its tasks do."""
