@@ -68,6 +68,8 @@ class BrokerProcess(ServerProcess):
                 "transaction.state.log.min.isr": "1",
                 "group.initial.rebalance.delay.ms": "0",
                 "group.min.session.timeout.ms": "1000",
+                # Retention starts late: what a test stores in a shared broker may have a timestamp of any year.
+                "log.initial.task.delay.ms": "3600000",
                 **{key: value.replace("{port}", str(port)) for key, value in self.overrides.items()},
             }
 
