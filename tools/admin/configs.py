@@ -81,12 +81,9 @@ def _run(line: CommandLine, options: argparse.Namespace, arguments: Sequence[str
 
 def _run_stored(options: argparse.Namespace, entities: Sequence[Entity]) -> int:
     """Read or change the metadata store, without a broker."""
-    from tools.admin.configuration.stored import (  # imported for this alone
-        EMBEDDED,
-        StoreFailed,
-        alter_stored,
-        describe_stored,
-    )
+    # Imported for this alone.
+    from tools.admin.configuration.stored import StoreFailed, alter_stored, describe_stored
+    from tools.zookeeper.znode_trees import EMBEDDED
 
     if not options.zookeeper.startswith(EMBEDDED):
         warn(DEPRECATED)

@@ -27,13 +27,14 @@ from storage.disk import meta_properties, names
 from storage.disk.files import OsFiles
 from storage.disk.meta_properties import MetaProperties, WrongDirectoryError
 from tools.admin.configuration.entities import USERS, Entity
-from tools.admin.configuration.stored import EMBEDDED, StoreFailed, alter_stored
+from tools.admin.configuration.stored import StoreFailed, alter_stored
 from tools.base.command_line import UsageError, warn
 from tools.files.coordinator_repair import RepairError, find_damage, lock, repair
 from tools.files.segment_files import DumpError
 from tools.files.store_backup import BackupError, back_up
 from tools.launch.broker_config import SettingsError, read_broker_config
 from tools.zookeeper import metadata_copy
+from tools.zookeeper.znode_trees import EMBEDDED
 
 _NEEDS_KRAFT: Final = ("no_initial_controllers", "release_version", "feature", "initial_controllers")
 _SCRAM = re.compile(r"(?P<mechanism>SCRAM-SHA-(?:256|512))=\[name=(?P<name>[^,\]]+),(?P<rest>[^\]]+)\]")

@@ -40,6 +40,7 @@ from tools.zookeeper.znode_trees import (
     Tree,
     TreeError,
     TreeUnavailableError,
+    metadata_files,
     open_zookeeper,
 )
 
@@ -323,7 +324,7 @@ def _opened(
         tree = open_zookeeper(connect, is_chroot_created=is_target)
     else:
         assert folder is not None
-        files = [Path(part.strip()) / METADATA_FILE for part in folder.split(",") if part.strip()]
+        files = metadata_files(folder)
         name = ", ".join(map(str, files))
         if not is_target and not any(path.exists() for path in files):
             raise CopyError(f"{name} does not exist, expected a broker's log.dirs")

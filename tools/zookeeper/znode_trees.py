@@ -46,6 +46,8 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S: Final = 15.0
 REACH_TIMEOUT_S: Final = 3.5
 """With the start of the interpreter and the import of ZooKeeper's client, a tool ends within 5 seconds."""
+EMBEDDED: Final = "sqlite:"
+"""Begins the address of an embedded store: the log directories that have it follow, separated by commas."""
 NO_SERVER_HINT: Final = "If there is none, use --bootstrap-server"
 
 
@@ -163,17 +165,30 @@ def open_zookeeper(address: str, security: ZooKeeperSecurity = UNPROTECTED, *, i
 
 
 def open_embedded(location: str, *, writable: bool) -> Tree:
-    """Open a broker's log directories, separated by commas, or the files in them.
+    """Open the store of `metadata_files`. Raises TreeUnavailableError, also if one is missing or a broker uses them."""
+    return EmbeddedTree(existing_files(location), is_writable=writable)
 
-    Raises TreeUnavailableError, also if a broker uses them.
+
+def metadata_files(location: str) -> list[Path]:
+    """Return the files of an embedded store in log directories, separated by commas; a file may be named itself.
+
+    Raises TreeUnavailableError if there is no name.
     """
-    files = [path / METADATA_FILE if path.is_dir() else path for path in map(Path, location.split(","))]
+    named = [Path(part.strip()) for part in location.split(",") if part.strip()]
+    if not named:
+        raise TreeUnavailableError(f"'{location}' names no log directory, expected a broker's log.dirs")
+    return [path if path.is_file() or path.name == METADATA_FILE else path / METADATA_FILE for path in named]
+
+
+def existing_files(location: str) -> list[Path]:
+    """Return `metadata_files`. Raises TreeUnavailableError also if one is missing."""
+    files = metadata_files(location)
     for file in files:
         if not file.exists():
             raise TreeUnavailableError(
                 f"{file} does not exist, expected a broker's log directory or its {METADATA_FILE}"
             )
-    return EmbeddedTree(files, is_writable=writable)
+    return files
 
 
 def paths_below(tree: Tree, top: str) -> Iterator[str]:

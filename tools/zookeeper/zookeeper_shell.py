@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from controller.store.state_store import ANY_VERSION, Create, Delete, SetData
 from tools.base.command_line import UsageError, run_usage_tool
 from tools.zookeeper.znode_trees import (
+    EMBEDDED,
     AclEntry,
     NodeStat,
     Tree,
@@ -33,7 +34,6 @@ USAGE: Final = (
     "USAGE: zookeeper-shell zookeeper_host:port[/path] [-zk-tls-config-file file] [args...]\n"
     "       zookeeper-shell sqlite:log_directory[,log_directory...] [--write] [args...]"
 )
-_EMBEDDED: Final = "sqlite:"
 _DEFAULT_ADDRESS: Final = "localhost:2181"
 QUIT, HISTORY = "quit", "history"
 HISTORY_MAX: Final = 11
@@ -92,11 +92,11 @@ def _run(given: Sequence[str]) -> int:
             print(USAGE, file=sys.stderr)
             return 1
         _, tls_file, *command = command
-    is_embedded = address.startswith(_EMBEDDED)
+    is_embedded = address.startswith(EMBEDDED)
     is_writable = is_embedded and command[:1] == ["--write"]
     try:
         if is_embedded:
-            tree = open_embedded(address.removeprefix(_EMBEDDED), writable=is_writable)
+            tree = open_embedded(address.removeprefix(EMBEDDED), writable=is_writable)
         else:
             print(f"Connecting to {address}", file=sys.stderr)
             tree = open_zookeeper(address, security_of(tls_file))

@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -19,6 +20,7 @@ from tests.support.parts import skip_when_unavailable
 from tests.support.processes import closed_port
 from tests.support.zookeeper import ZooKeeperProcess
 from tests.tools.conftest import RunTool, run_module
+from tools.admin import configs
 from tools.zookeeper import znode_trees, zookeeper_shell
 from tools.zookeeper.zookeeper_shell import parse_acl, words_of
 
@@ -248,6 +250,14 @@ def test_missing_store_is_not_created(run: RunTool, tmp_path: Path) -> None:
     assert outcome.status == 1
     assert "does not exist, expected a broker's log directory" in outcome.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("tool", [(zookeeper_shell.main,), (configs.main, "--zookeeper")], ids=["shell", "configs"])
+def test_address_without_a_directory_is_refused(run: RunTool, tool: tuple[Any, ...]) -> None:
+    main, *options = tool
+    outcome = run(main, *options, "sqlite: ,", "--describe", "--entity-type", "topics")
+    assert outcome.status == 1
+    assert "' ,' names no log directory, expected a broker's log.dirs" in outcome.stderr
 
 
 @pytest.mark.parametrize(

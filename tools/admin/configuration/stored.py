@@ -25,7 +25,7 @@ from broker.settings.dynamic_config import usable
 from config.broker import BrokerConfig, is_password
 from config.definition import ConfigError, ConfigErrors
 from config.log_config import validate_topic_overrides
-from controller.embedded.sqlite_store import METADATA_FILE, SqliteStore
+from controller.embedded.sqlite_store import SqliteStore
 from controller.store.state_store import StateStore, StoreError, StoreUnavailable
 from controller.tree import paths
 from controller.tree.entity_configs import all_overrides, change_overrides
@@ -41,11 +41,17 @@ from tools.admin.configuration.quotas import credential, quota_value, right_key
 from tools.admin.configuration.resources import InvalidConfigs
 from tools.base.command_line import UsageError
 from tools.zookeeper.legacy_zookeeper import with_ports
-from tools.zookeeper.znode_trees import NO_SERVER_HINT, TreeUnavailableError, require_server
+from tools.zookeeper.znode_trees import (
+    EMBEDDED,
+    NO_SERVER_HINT,
+    TreeUnavailableError,
+    existing_files,
+    metadata_files,
+    require_server,
+)
 
 T = TypeVar("T")
 
-EMBEDDED: Final = "sqlite:"
 CONNECT_TIMEOUT_MS: Final = 15_000
 _TYPE_WORDS: Final[Mapping[str, str]] = {USERS: "user-principal", CLIENTS: "client-id"}
 _OLDER_WORDS: Final[Mapping[str, str]] = {TOPICS: "topic", CLIENTS: "clientId"}
@@ -266,16 +272,9 @@ def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 async def _opened(address: str, security: ZooKeeperSecurity, *, may_create: bool) -> AsyncIterator[StateStore]:
     store: SqliteStore | ZooKeeperStore
     if address.startswith(EMBEDDED):
-        files = [
-            path if path.name == METADATA_FILE else path / METADATA_FILE
-            for path in map(Path, address.removeprefix(EMBEDDED).split(","))
-        ]
-        for file in files:
-            if may_create:
-                file.parent.mkdir(parents=True, exist_ok=True)
-            elif not file.exists():
-                raise StoreFailed(f"{file} does not exist, expected a broker's log directory")
-        store = SqliteStore(files, SystemClock(), sleep=time.sleep)
+        store = SqliteStore(
+            _files(address.removeprefix(EMBEDDED), may_create=may_create), SystemClock(), sleep=time.sleep
+        )
     else:
         named = with_ports(address)
         try:
@@ -294,3 +293,13 @@ async def _opened(address: str, security: ZooKeeperSecurity, *, may_create: bool
         yield store
     finally:
         await store.close()
+
+
+def _files(location: str, *, may_create: bool) -> list[Path]:
+    try:
+        files = metadata_files(location) if may_create else existing_files(location)
+    except TreeUnavailableError as error:
+        raise StoreFailed(str(error)) from None
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    return files
