@@ -260,6 +260,20 @@ async def test_changes_over_the_quota_are_refused_topic_by_topic(broker: InProce
     assert refused.responses[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
+@pytest.mark.parametrize("names", ["by name", "by id"])
+async def test_a_deletion_counts_the_partitions_of_its_topic(broker: InProcessBroker, names: str) -> None:
+    await broker.create_topic("wide", 60)
+    await set_quota(broker, "controller_mutation_rate", 1)
+    wide = DeleteTopicState(name="wide", topic_id=ZERO_UUID)
+    if names == "by id":
+        wide = DeleteTopicState(name=None, topic_id=broker.services.metadata_cache.topics["wide"].topic_id)
+    codes = []
+    for state in (wide, DeleteTopicState(name="t", topic_id=ZERO_UUID)):
+        deleted = await broker.ask(DeleteTopicsRequest(topics=[state], timeout_ms=1000), 6, client_id="limited")
+        codes.append(deleted.responses[0].error_code)
+    assert codes == [ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+
+
 async def test_old_clients_are_muted_instead(broker: InProcessBroker) -> None:
     await set_quota(broker, "controller_mutation_rate", 1)
     response = await broker.ask(creation("a", "b", "c", "d"), 5, client_id="limited")
