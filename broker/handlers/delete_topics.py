@@ -36,11 +36,8 @@ class QuotaNeeds(Protocol):
 
 def deleted_partitions(services: QuotaNeeds, topic: DeleteTopicState | str) -> int:
     """Return how many partitions a topic has; 0 if it does not exist."""
-    name = topic if isinstance(topic, str) else topic.name
-    if name is None and not isinstance(topic, str):
-        name = services.metadata_cache.name_of(topic.topic_id)
-    state = None if name is None else services.metadata_cache.topics.get(name)
-    return 0 if state is None else len(state.partitions)
+    name = topic if isinstance(topic, str) else _name(services, topic)
+    return 0 if name is None else services.metadata_cache.partition_count(name) or 0
 
 
 API = Declaration(
@@ -98,7 +95,7 @@ def _states(request: DeleteTopicsRequest, context: RequestContext) -> list[Delet
     return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
 
 
-def _name(services: Needs, state: DeleteTopicState) -> str | None:
+def _name(services: QuotaNeeds, state: DeleteTopicState) -> str | None:
     return state.name if state.name is not None else services.metadata_cache.name_of(state.topic_id)
 
 
@@ -136,7 +133,7 @@ def _refused_deletion(
     guard: Guard, services: AuthorizationNeeds, state: DeleteTopicState, context: RequestContext
 ) -> DeletableTopicResult | None:
     """Return the result of a topic that must not be deleted; its name only if the requester knows it."""
-    name = state.name if state.name is not None else services.metadata_cache.name_of(state.topic_id)
+    name = _name(services, state)
     if name is None:
         return None  # the handler reports the unknown id
     is_known = state.name is not None or guard.authorizer.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name)

@@ -197,11 +197,12 @@ class FencedStore:
         """Write the topic with its overrides.
 
         Raises:
-            NodeExists: the topic exists already.
+            KafkaError: TOPIC_ALREADY_EXISTS, or INVALID_REQUEST if a node would be too large.
         """
         await write_new_topic(self.multi, name, topic, overrides)
 
     async def write_topic(self, name: str, topic: Topic) -> None:
+        """Raises DataTooLarge: nothing is written."""
         await self.multi([SetData(paths.topic_path(name), paths.encode_topic(topic))])
 
     async def request_deletion(self, topics: Sequence[str]) -> None:

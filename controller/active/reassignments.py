@@ -18,6 +18,7 @@ from controller.machine.reassignment import is_complete, plan_reassignment
 from controller.machine.replica_states import ReplicaState
 from controller.store.state_store import DataTooLarge
 from controller.tree import paths
+from controller.tree.topic_nodes import too_large
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("kafka.controller.KafkaController")
@@ -174,10 +175,7 @@ class Reassignments:
         try:
             await self._term.store.write_topic(name, topic)
         except DataTooLarge as error:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Topic '{name}' is too large: {error.path} would exceed 1 MB.",
-            ) from error
+            raise too_large(name, error, ErrorCode.INVALID_REPLICA_ASSIGNMENT) from error
         self._context.put_assignment(partition, assignment)
 
     async def _drop(self, partition: TopicPartition, broker_ids: Iterable[int]) -> None:

@@ -16,9 +16,9 @@ from controller.machine.model import ReplicaAssignment, Topic
 from controller.machine.partition_states import PartitionState
 from controller.machine.replica_states import ReplicaState
 from controller.machine.topic_creation import NewTopic, TopicNames, TopicResult, plan_partitions, plan_topic, repeated
-from controller.store.state_store import DataTooLarge, NodeExists
+from controller.store.state_store import DataTooLarge
 from controller.tree import paths
-from controller.tree.topic_nodes import new_topic_id
+from controller.tree.topic_nodes import new_topic_id, too_large
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic
@@ -46,7 +46,8 @@ class Topics:
                 planned = self._plan(request, existing)
                 topic = Topic(self._new_topic_id(), planned.partitions)
                 if not event.validate_only:
-                    await self._write(request.name, topic, planned.overrides)
+                    # It may have been created by hand at the same time: the watch reports it.
+                    await self._term.store.create_topic(request.name, topic, planned.overrides)
                     created.append(request.name)
                 existing.add(request.name)
                 results.append(_created(request.name, planned, None if event.validate_only else self._told(topic)))
@@ -78,17 +79,6 @@ class Topics:
 
     def _new_topic_id(self) -> UUID:
         return new_topic_id(self._term.random, self._context.topic_names)
-
-    async def _write(self, name: str, topic: Topic, overrides: dict[str, str]) -> None:
-        try:
-            await self._term.store.create_topic(name, topic, overrides)
-        except NodeExists as error:
-            # Created by hand at the same time; the watch reports it.
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
-        except DataTooLarge as error:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Topic '{name}' is too large: {error.path} would exceed 1 MB."
-            ) from error
 
     async def topics_changed(self, event: TopicsChanged) -> None:
         """Add topics that another writer created, and remove those that another writer removed."""
@@ -156,9 +146,7 @@ class Topics:
         try:
             await self._term.store.write_topic(name, grown)
         except DataTooLarge as error:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"Topic '{name}' is too large: {error.path} would exceed 1 MB."
-            ) from error
+            raise too_large(name, error, ErrorCode.INVALID_PARTITIONS) from error
         self._context.put_topic(name, grown)
         await self._start([(name, partition) for partition in added])
 

@@ -73,14 +73,7 @@ class TopicNodes:
             shift=self._random.randrange(max(len(racks), 1)),
         )
         topic = Topic(new_topic_id(self._random, ()), planned.partitions)
-        try:
-            await write_new_topic(self._store.multi, request.name, topic, planned.overrides)
-        except NodeExists as error:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.") from error
-        except DataTooLarge as error:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Topic '{request.name}' is too large: {error.path} would exceed 1 MB."
-            ) from error
+        await write_new_topic(self._store.multi, request.name, topic, planned.overrides)
         return TopicResult(
             request.name,
             topic_id=topic.topic_id,
@@ -123,15 +116,25 @@ async def write_new_topic(
     """Write the overrides, then the topic, in one transaction.
 
     Raises:
-        NodeExists: the topic exists already.
+        KafkaError: TOPIC_ALREADY_EXISTS, or INVALID_REQUEST if a node would be too large.
     """
     config = paths.config_path(paths.topic_entity(name))
     data = paths.encode_config(overrides)
     create = Create(paths.topic_path(name), paths.encode_topic(topic))
     try:
-        await multi([Create(config, data), create])
+        try:
+            await multi([Create(config, data), create])
+        except NodeExists as error:
+            if error.index != 0:
+                raise
+            # The overrides were left by an interrupted deletion of a topic with this name, or written ahead by a tool.
+            await multi([SetData(config, data), create])
     except NodeExists as error:
-        if error.index != 0:
-            raise
-        # The overrides were left by an interrupted deletion of a topic with this name, or written ahead by a tool.
-        await multi([SetData(config, data), create])
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from error
+    except DataTooLarge as error:
+        raise too_large(name, error, ErrorCode.INVALID_REQUEST) from error
+
+
+def too_large(topic: str, error: DataTooLarge, code: ErrorCode) -> KafkaError:
+    """Return the error of a change after which a node of the topic would exceed what the store accepts."""
+    return KafkaError(code, f"Topic '{topic}' is too large: {error.path} would exceed 1 MB.")

@@ -9,8 +9,9 @@ from controller.active.fenced_store import OPERATIONS_PER_MULTI_MAX, ControllerM
 from controller.coordination.memory_store import MemoryStore, MemoryTree
 from controller.machine.effects import ChangeLeadership
 from controller.machine.model import LeaderAndIsr, Leadership, ReplicaAssignment, Topic
-from controller.store.state_store import Create, NodeExists, NotEmpty, Operation, Result
+from controller.store.state_store import Create, NotEmpty, Operation, Result
 from controller.tree import paths
+from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import parse_id
 
 TOPIC = Topic(parse_id("mxeDiPb0QsCUKycbljLM5g"), {0: ReplicaAssignment((1,))})
@@ -126,8 +127,9 @@ async def test_one_conflict_repeats_the_others_in_two_parts(fenced: FencedStore)
 
 async def test_creating_an_existing_topic_changes_nothing(fenced: FencedStore) -> None:
     await fenced.create_topic("t", TOPIC, {"a": "1"})
-    with pytest.raises(NodeExists):
+    with pytest.raises(KafkaError) as refused:
         await fenced.create_topic("t", TOPIC, {"a": "2"})
+    assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
     assert await fenced.read_topic_overrides(["t", "u"]) == {"t": {"a": "1"}, "u": {}}
 
 
