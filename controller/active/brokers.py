@@ -124,6 +124,7 @@ class Brokers:
         await transitions.move_replicas(staying, ReplicaState.OFFLINE)
         if to_delete:
             await self._deletions.fail(to_delete)
+        await self._reassignments.complete(leaderless)
         if transitions.metadata_requests == sent_before:
             # Every UpdateMetadata names the live brokers, but none was sent: no state has changed.
             await transitions.send_metadata(self._context.live_brokers)
@@ -195,6 +196,7 @@ class Brokers:
             await self._handle_offline_replicas([PartitionReplica(it, event.broker_id) for it in sorted(newly_failed)])
         if recovered:
             await self._elections.elect_missing()
+            await self._reassignments.complete(recovered)
             await self._term.transitions.send_metadata(self._context.live_brokers, sorted(recovered))
 
     def _send_later(self, event: LeaderAndIsrResponseReceived) -> None:

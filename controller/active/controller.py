@@ -39,9 +39,9 @@ class ActiveController:
         self._term = term
         self.context = term.context
         self.deletions = Deletions(term)
-        self.elections = Elections(term)
         self._topics = Topics(term)
         self._reassignments = Reassignments(term, self.deletions)
+        self.elections = Elections(term, self._reassignments)
         self._brokers = Brokers(term, self.deletions, self._reassignments, self.elections)
         self._isr = IsrChanges(term, self._reassignments)
         self._producer_ids = ProducerIdBlocks(term)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from base.pause import through
 from base.topic_partition import TopicPartition, partition_name
+from controller.active.reassignments import Reassignments
 from controller.active.term import Term
 from controller.machine.events import (
     ElectionType,
@@ -33,9 +34,10 @@ _NO_CANDIDATE = {
 
 
 class Elections:
-    def __init__(self, term: Term) -> None:
+    def __init__(self, term: Term, reassignments: Reassignments) -> None:
         self._term = term
         self._context = term.context
+        self._reassignments = reassignments
 
     async def elect_leaders(self, event: ElectLeaders) -> dict[TopicPartition, ApiError]:
         """Elect where needed; return one result per partition. Without `partitions`, omit those without need."""
@@ -78,6 +80,7 @@ class Elections:
         failures = await self._term.transitions.elect(
             partitions, _REASONS[election_type], unclean_forced=election_type is ElectionType.UNCLEAN
         )
+        await self._reassignments.complete(partitions)
         code = _NO_CANDIDATE[election_type]
         return {
             partition: ApiError(
@@ -97,7 +100,10 @@ class Elections:
             await store.remove_request(path)
 
     async def elect_missing(self, topic: str | None = None) -> None:
-        """Retry the election of all partitions without a leader, of one topic or of all."""
+        """Retry the election of all partitions without a leader, of one topic or of all.
+
+        An unclean one may be all that a move has waited for; the caller completes the moves.
+        """
         partitions = [
             partition
             for partition in self._context.partitions_in(PartitionState.NEW, PartitionState.OFFLINE)
@@ -108,10 +114,12 @@ class Elections:
     async def unclean_election_enabled(self, _: UncleanElectionEnabled) -> None:
         """Elect leaders for partitions that an unclean election can now bring online."""
         await self.elect_missing()
+        await self._reassignments.complete(self._context.reassigning)
 
     async def topic_unclean_election_enabled(self, event: TopicUncleanElectionEnabled) -> None:
         """Do the same for the partitions of one topic."""
         await self.elect_missing(event.topic)
+        await self._reassignments.complete(self._context.reassigning)
 
     async def rebalance(self, _: RebalanceDue) -> None:
         """Elect preferred leaders for each broker whose imbalance exceeds the limit."""

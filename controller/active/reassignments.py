@@ -82,7 +82,7 @@ class Reassignments:
         await self.resume([it for it in self._context.reassigning if came & set(self._context.assignment(it).target)])
 
     async def complete(self, partitions: Iterable[TopicPartition]) -> None:
-        """Complete the moves whose target replicas are all in sync."""
+        """Complete the moves of `partitions` whose target replicas are all in sync."""
         ready = [it for it in partitions if it in self._context.reassigning and self._is_complete(it)]
         await self.resume(ready)
 
