@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from spark_jobs.connect.base.api import (
     Connector,
@@ -155,6 +155,16 @@ _CONNECTOR_STATES: Mapping[TargetState, State] = {
 }
 
 
+class _Start(NamedTuple):
+    """What a task begins with. References to config providers are resolved; `is_current` is that of `start_task`."""
+
+    task_id: TaskId
+    connector_config: Config
+    config: Config
+    target: TargetState
+    is_current: Callable[[], bool]
+
+
 class Worker:
     """What runs in this process."""
 
@@ -294,8 +304,9 @@ class Worker:
         """
         try:
             resolve = self._settings.providers.resolved
-            connector_config, config = resolve(with_current_names(connector_config)), resolve(config)
-            task = self._new_task(task_id, connector_config, config, target, is_current)
+            own = {**resolve(config), NAME: task_id.connector}
+            start = _Start(task_id, resolve(with_current_names(connector_config)), own, target, is_current)
+            task = self._new_task(start)
         except BaseException as error:  # a plug-in's code may raise anything
             logger.error("task %s cannot be created: %s", task_id, error)
             self._listener.changed(task_id, State.FAILED, traceback.format_exc())
@@ -332,26 +343,16 @@ class Worker:
     def _graceful_s(self) -> float:
         return float(self._settings["task.shutdown.graceful.timeout.ms"]) / 1000
 
-    def _new_task(
-        self,
-        task_id: TaskId,
-        connector_config: Config,
-        config: Config,
-        target: TargetState,
-        is_current: Callable[[], bool],
-    ) -> RunningTask:
-        connector = self._plugins.connector(connector_config[CONNECTOR_CLASS])
-        own = {**config, NAME: task_id.connector}
-        task = connector.task()
+    def _new_task(self, start: _Start) -> RunningTask:
+        task = self._plugins.connector(start.connector_config[CONNECTOR_CLASS]).task()
         if isinstance(task, JobTask):
-            return self._new_job_task(task_id, task, connector_config, own, target)
+            return self._new_job_task(start, task)
         if isinstance(task, SourceTask):
-            return self._new_source_task(task_id, task, connector_config, own, target, is_current)
-        return self._new_sink_task(task_id, task, connector_config, own, target)
+            return self._new_source_task(start, task)
+        return self._new_sink_task(start, task)
 
-    def _new_job_task(
-        self, task_id: TaskId, task: JobTask, connector_config: Config, config: Config, target: TargetState
-    ) -> RunningJobTask:
+    def _new_job_task(self, start: _Start, task: JobTask) -> RunningJobTask:
+        connector_config = start.connector_config
         is_sink = issubclass(self._plugins.connector(connector_config[CONNECTOR_CLASS]), SinkConnector)
         parsed = SINK_SETTINGS.parse(connector_config) if is_sink else {}
         admin = self._clients.admin_settings(connector_config)
@@ -361,14 +362,14 @@ class Worker:
                 create_topic(admin, letters, 1, parsed[DEAD_LETTERS_REPLICATION], {})
 
         task.context = JobTaskContext(
-            task_id, self._clients.job_settings(connector_config, is_consumer=is_sink), self._settings.given
+            start.task_id, self._clients.job_settings(connector_config, is_consumer=is_sink), self._settings.given
         )
         return RunningJobTask(
-            task_id,
+            start.task_id,
             self._listener,
-            target,
+            start.target,
             task=task,
-            config=with_converters(config, self._settings.given),
+            config=with_converters(start.config, self._settings.given),
             prepare=prepare,
             stop_timeout_s=self._graceful_s * JOB_STOP_SHARE,
         )
@@ -376,15 +377,8 @@ class Worker:
     def _failures(self, task_id: TaskId, parsed: Mapping[str, Any], stopping: threading.Event, **more: Any) -> Failures:
         return Failures(parsed, connector=task_id.connector, task=task_id.task, stopping=stopping, **more)
 
-    def _new_source_task(
-        self,
-        task_id: TaskId,
-        task: SourceTask,
-        connector_config: Config,
-        config: Config,
-        target: TargetState,
-        is_current: Callable[[], bool],
-    ) -> RunningSourceTask:
+    def _new_source_task(self, start: _Start, task: SourceTask) -> RunningSourceTask:
+        task_id, connector_config = start.task_id, start.connector_config
         parsed = SOURCE_SETTINGS.parse(connector_config)
         steps = build_steps(connector_config, self._plugins)
         converters = build_converters(connector_config, self._settings.given, self._plugins)
@@ -395,16 +389,16 @@ class Worker:
         more: dict[str, Any] = {}
         if is_exactly_once:
             kind = ExactlyOnceSourceTask
-            more["settings"], more["is_current"] = parsed, is_current
+            more["settings"], more["is_current"] = parsed, start.is_current
             if parsed[TRANSACTION_BOUNDARY].lower() == "connector":
                 more["transactions"] = TaskTransactions()
         new_producer = self._clients.transactional_producer if is_exactly_once else self._clients.producer
         return kind(
             task_id,
             self._listener,
-            target,
+            start.target,
             task=task,
-            config=config,
+            config=start.config,
             new_chain=lambda stopping: SourceChain(steps, converters, self._failures(task_id, parsed, stopping)),
             producer=new_producer(task_id, connector_config),
             reader=offsets,
@@ -415,9 +409,8 @@ class Worker:
             **more,
         )
 
-    def _new_sink_task(
-        self, task_id: TaskId, task: SinkTask, connector_config: Config, config: Config, target: TargetState
-    ) -> RunningSinkTask:
+    def _new_sink_task(self, start: _Start, task: SinkTask) -> RunningSinkTask:
+        task_id, connector_config = start.task_id, start.connector_config
         parsed = SINK_SETTINGS.parse(connector_config)
         steps = build_steps(connector_config, self._plugins)
         converters = build_converters(connector_config, self._settings.given, self._plugins)
@@ -437,9 +430,9 @@ class Worker:
         return RunningSinkTask(
             task_id,
             self._listener,
-            target,
+            start.target,
             task=task,
-            config=config,
+            config=start.config,
             new_chain=new_chain,
             new_consumer=lambda: self._clients.consumer(task_id, connector_config),
             reset_offset=self._clients.reset_offset(connector_config),
