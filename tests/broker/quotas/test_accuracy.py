@@ -80,7 +80,8 @@ async def test_rate_follows_a_change_while_clients_run(store: MemoryStore) -> No
 async def test_real_producers_are_within_a_tenth(tmp_path: Path, rate: int) -> None:
     """Four connections share the quota and try to send half as much again."""
     connections, seconds_between = 4, 0.05
-    async with running_broker(tmp_path, {"log.retention.check.interval.ms": "5000"}) as broker:
+    retention = {"log.retention.check.interval.ms": "5000", "log.initial.task.delay.ms": "5000"}
+    async with running_broker(tmp_path, retention) as broker:
         await broker.create_topic("t", retention_bytes=str(256 * MB), segment_bytes=str(64 * MB))
         change = QuotaChange("producer_byte_rate", float(rate))
         await broker.services.client_quotas.alter([("user", "ANONYMOUS")], [change], validate_only=False)
