@@ -12,7 +12,7 @@ from protocol.messages.produce import PartitionProduceResponse
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
 from storage.log.log import Log
-from tests.broker.handlers.test_alter_configs import DELETE, SET, TOPIC, Operation, change
+from tests.broker.handlers.test_alter_configs import BROKER, DELETE, SET, TOPIC, Operation, change
 from tests.broker.handlers.test_produce_and_fetch import fetch, produce
 from tests.storage.builders import done, in_thread, pause
 from tests.support.in_process import InProcessBroker, running_broker
@@ -193,3 +193,15 @@ async def test_a_change_is_in_force_at_once_and_so_is_its_end(tmp_path: Path, ca
         assert await seen_with(case.before, created_with=case.before, name="a") == case.expected_before
         assert await seen_with(case.after, created_with=case.before, name="b") == case.expected_after
         assert await seen_with(case.before, created_with=case.after, name="c") == case.expected_before
+
+
+async def test_a_changed_default_of_the_broker_is_in_force_at_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await broker.create_topic("t")
+        await broker.create_topic("own", max_message_bytes="5000")
+        served, own = Served(broker, "t"), Served(broker, "own")
+        assert await change(broker, (BROKER, ""), ("message.max.bytes", SET, "500")) == (ErrorCode.NONE, None)
+        assert await served.code_of(bytes(1_000)) is ErrorCode.MESSAGE_TOO_LARGE
+        assert await own.code_of(bytes(1_000)) is ErrorCode.NONE
+        assert await change(broker, (BROKER, ""), ("message.max.bytes", DELETE, None)) == (ErrorCode.NONE, None)
+        assert await served.code_of(bytes(1_000)) is ErrorCode.NONE
