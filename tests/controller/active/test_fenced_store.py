@@ -212,6 +212,15 @@ async def test_nodes_with_others_below_them_are_kept(
     assert "keeping /isr_change_notification/a, which has nodes of another writer below it" in caplog.text
 
 
+async def test_a_removed_parent_is_created_again(
+    fenced: FencedStore, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.delete(paths.DELETE_TOPICS)
+    assert await fenced.children(paths.DELETE_TOPICS, lambda event: None) == []
+    assert await store.children(paths.DELETE_TOPICS) == []
+    assert f"creating {paths.DELETE_TOPICS}, which another writer has removed" in caplog.text
+
+
 async def test_a_request_with_foreign_nodes_below_it_is_not_performed_again(
     fenced: FencedStore, store: MemoryStore
 ) -> None:

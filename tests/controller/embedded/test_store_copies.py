@@ -142,6 +142,32 @@ def test_older_copy_is_updated(disks: Disks) -> None:
     assert not list(disks.folder.glob("*/metadata.sqlite.*"))
 
 
+def test_a_replacement_is_on_the_disk_before_and_after_it_takes_the_place(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power failure could leave neither the old copy nor the new one."""
+    disks.new_cluster().close()
+    store = disks.open(["a", "b"])
+    store.apply([Create("/newer")])
+    store.close()
+    order: list[tuple[str, str]] = []
+    sync, rename = store_copies._sync, Path.rename
+
+    def synced(path: Path) -> None:
+        order.append(("sync", path.name))
+        sync(path)
+
+    def renamed(path: Path, target: Path) -> Path:
+        order.append(("rename", path.name))
+        return rename(path, target)
+
+    monkeypatch.setattr(store_copies, "_sync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    disks.open().close()
+    new = "metadata.sqlite.tmp"
+    assert order == [("sync", new), ("sync", "c"), ("rename", new), ("sync", "c")]
+
+
 def test_current_copy_is_not_rewritten(disks: Disks) -> None:
     disks.new_cluster().close()
     before = [disks.path(name).stat().st_ino for name in NAMES]
