@@ -195,7 +195,8 @@ def killer(selected: Sequence[Sequence[str]], folder: Path) -> str:
         if done is None:
             return f"{selection[0]} does not end"
         if done.returncode not in (0, NO_TEST_IS_LEFT):
-            if failed := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE):
+            # `(???)` follows the name of a test that took its process with it, by its own timeout.
+            if failed := re.search(r"^(?:FAILED|ERROR) (.+?)(?: \(\?\?\?\))?(?: - |$)", done.stdout, re.MULTILINE):
                 return failed[1]
             if "while loading conftest" in done.stderr + done.stdout:
                 return f"{selection[0]} does not start"
