@@ -123,6 +123,14 @@ def test_a_missing_file_is_named(topics: Topics, tmp_path: Path, capsys: pytest.
     assert "No such file or directory" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("left_out", ["file", "output", "checkpoint"])
+def test_a_missing_flag_is_named(left_out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = {"bootstrap-servers": "127.0.0.1:1", "file": "f", "output": "o", "checkpoint": "c"}
+    with pytest.raises(SystemExit, match="2"):
+        file_source.main([f"--{name}={value}" for name, value in flags.items() if name != left_out])
+    assert f"the following arguments are required: --{left_out}" in capsys.readouterr().err
+
+
 def test_a_repeated_batch_replaces_its_own_lines(tmp_path: Path) -> None:
     file = tmp_path / "out.txt"
     LineFile(file).write(0, [b"a"])

@@ -6,6 +6,7 @@ One table names for each tool what it requires. A tool without a row, or a row w
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -179,6 +180,21 @@ def test_a_missing_argument_is_named_in_the_first_line(run: RunTool, name: str) 
     outcome = run(main_of(name), *(part.replace(ADDRESS, "127.0.0.1:1") for part in tool.incomplete))
     assert (outcome.status, outcome.stdout) == (1, "")
     assert tool.missing in lines_but_warnings(outcome.stderr)[0]
+
+
+def test_the_help_names_the_defaults_in_force() -> None:
+    """Options whose default is None take one from elsewhere, such as a file of settings."""
+    stated = {}
+    for name in NAMES:
+        new_command_line = getattr(import_module(module_of(name)), "_command_line", None)
+        for action in [] if new_command_line is None else new_command_line()._actions:
+            found = re.search(r"\(default: ([^)]*)\)", action.help or "")
+            if found is not None and action.default is not None:
+                stated[name, action.option_strings[0]] = (found[1], str(action.default))
+    assert stated.pop(("kafka-producer-perf-test", "--transaction-duration-ms")) == ("0, no transactions", "0")
+    assert stated.pop(("kafka-verifiable-consumer", "--assignment-strategy"))[1].endswith(".RangeAssignor")
+    assert {option: pair for option, pair in stated.items() if pair[0] != pair[1]} == {}
+    assert len(stated) > 30
 
 
 @pytest.fixture

@@ -38,6 +38,9 @@ def test_offset_lookup_equals_a_sorted_list(offset_index: OffsetIndex, seed: int
     for wanted in range(BASE_OFFSET - 2, offset + 3):
         slot = bisect_right(twin, wanted, key=lambda entry: entry.offset)
         assert offset_index.lookup(wanted) == (twin[slot - 1] if slot else OffsetPosition(BASE_OFFSET, 0))
+    for wanted in range(position + 3):
+        slot = bisect_right(twin, wanted, key=lambda entry: entry.position)
+        assert offset_index.lookup_position(wanted) == (twin[slot - 1] if slot else OffsetPosition(BASE_OFFSET, 0))
     assert list(offset_index) == twin
     cut = random.randint(BASE_OFFSET, offset + 1)
     offset_index.truncate_to(cut)

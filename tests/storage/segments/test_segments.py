@@ -55,6 +55,15 @@ def test_set_of_segments_does_not_change_for_its_reader(segments: Segments) -> N
     assert (segments.first.base_offset, segments.active.base_offset, len(segments)) == (5, 50, 3)
 
 
+def test_segment_may_be_filled_to_its_last_byte(tmp_path: Path) -> None:
+    one = segment(0, str(tmp_path))
+    one.create()
+    one.set_limits(size_max=100, age_ms_max=1_000, index_interval_bytes=1)
+    appended = [one.append(bytes(size), number, 0, number, 0) for number, size in enumerate((60, 41, 40, 1))]
+    assert appended == [True, False, True, False]
+    assert one.size == 100
+
+
 def test_size_is_the_sum_of_the_log_files(tmp_path: Path) -> None:
     made = [segment(0, str(tmp_path)), segment(9, str(tmp_path))]
     for number, one in enumerate(made):

@@ -148,5 +148,7 @@ def test_only_internal_topics_may_be_named(application: Application, run: RunToo
     refused = run(streams_application_reset.main, *arguments, app.input)
     assert refused.status == 1
     assert refused.stderr.startswith("ERROR: Invalid topic specified in the --internal-topics option.")
-    assert run(streams_application_reset.main, *arguments, app.internal[0]).status == 0
+    deleted = run(streams_application_reset.main, *arguments, app.internal[0])
+    assert (deleted.status, deleted.stderr) == (0, "")
+    assert f"Deleting specified internal topics [{app.internal[0]}]\n" in deleted.stdout
     assert app.topics() == {f"{app.name}-other", app.internal[1]}

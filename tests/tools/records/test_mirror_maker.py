@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -21,7 +22,7 @@ from tests.support.forked_programs import STDOUT, start_program
 from tests.support.waiting import wait_until
 from tests.tools.conftest import ROOT, RunTool
 from tools.records import mirror_maker
-from tools.records.mirror_streams import Mirror, Stream
+from tools.records.mirror_streams import Mirror, Stream, TopicFilter
 
 DEADLINE_S = 60.0
 _numbers = itertools.count()
@@ -218,6 +219,18 @@ def test_position_of_a_revoked_partition_is_not_committed_later() -> None:
     stream._revoked(consumer, [TopicPartition("t", 0)])
     stream._commit()
     assert [[each.offset for each in offsets] for offsets in committed] == [[8]]
+
+
+def test_the_first_failure_is_logged_and_stays(caplog: pytest.LogCaptureFixture) -> None:
+    topics = TopicFilter(re.compile("t"), None, with_internal=False)
+    mirror = Mirror(
+        {"bootstrap.servers": "127.0.0.1:1"},
+        topics=topics, commit_interval_s=60.0, aborts_on_failure=True, handler=None, listener=None,
+    )  # fmt: skip
+    mirror.fail("the disk is full")
+    mirror.fail("the consequence")
+    assert (mirror.failure, mirror.is_over) == ("the disk is full", True)
+    assert [record.message for record in caplog.records] == ["the disk is full"]
 
 
 def test_record_that_cannot_be_sent_ends_the_mirror_without_a_commit(

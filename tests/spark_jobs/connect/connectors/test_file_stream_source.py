@@ -160,6 +160,14 @@ def test_a_stored_offset_that_is_no_position_is_an_error(position: object, tmp_p
         start_source(FileStreamSourceTask, {"file": str(file), "topic": "lines"}, offsets)
 
 
+def test_a_stored_offset_may_be_the_beginning(tmp_path: Path) -> None:
+    file, offsets = tmp_path / "in.txt", FakeOffsets()
+    file.write_text("first\n")
+    offsets.set({"filename": str(file)}, {"position": 0})
+    with started(file, offsets) as task:
+        assert values(task.poll()) == ["first"]
+
+
 def test_stop_ends_a_poll_that_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_stream, "_IDLE_S", 60)
     with started(tmp_path / "missing") as task:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.connect.base.definitions import REQUIRED, Definition
-from spark_jobs.connect.base.errors import ConfigError
+from spark_jobs.connect.base.errors import ConfigError, ConnectError
 from spark_jobs.connect.mirror.checkpoint import MirrorCheckpointConnector
 from spark_jobs.connect.mirror.connector_settings import SOURCE_DEFINITION, ConnectorSettings
 from spark_jobs.connect.mirror.heartbeat import MirrorHeartbeatConnector
@@ -91,6 +91,24 @@ def test_exactly_once_needs_a_consumer_that_reads_committed_records() -> None:
     committed = {**required, "source.consumer.isolation.level": "read_committed"}
     assert connector.exactly_once_support(committed)
     assert connector.validate(committed) == {}
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "text"),
+    [
+        ({"topic": "t", "partition": 0}, {"offset": 0}, "missing the 'cluster' key"),
+        ({"cluster": "A", "topic": 1, "partition": 0}, {"offset": 0}, "invalid value 1 for the 'topic' key"),
+        ({"cluster": "A", "topic": "t", "partition": -1}, {"offset": 0}, "invalid value -1 for the 'partition' key"),
+        ({"cluster": "A", "topic": "t", "partition": 0}, {"offset": -1}, "invalid value -1 for the 'offset' key"),
+    ],
+)
+def test_offsets_of_the_source_that_no_task_stores_are_refused(
+    partition: dict[str, object], offset: dict[str, object], text: str
+) -> None:
+    connector = MirrorSourceConnector()
+    with pytest.raises(ConnectError, match=text):
+        connector.alter_offsets({}, [(partition, offset)])
+    assert connector.alter_offsets({}, [(partition, None)])
 
 
 def test_settings_of_pairs_that_are_not_written_are_refused() -> None:

@@ -20,8 +20,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from protocol.errors import ErrorCode
 from spark_jobs.connect.base.errors import ConnectError
-from spark_jobs.connect.mirror.cluster import Acl, Cluster
+from spark_jobs.connect.mirror.cluster import Acl, Cluster, Failure
 from spark_jobs.connect.mirror.connector_settings import SOURCE_DEFINITION, ConnectorSettings
 from spark_jobs.connect.mirror.target_topics import TargetTopics
 from tests.spark_jobs.connect.mirror.flows import DEADLINE_S, Flow, create_topic
@@ -178,12 +179,15 @@ class Clusters:
         self.alias = alias
         self.found = found
         self.is_down = False
+        self.refused: Failure | None = None
 
     def topic_acls(self) -> set[Acl] | None:
         return None if self.found is None else set(self.found)
 
     def create_acls(self, created: list[Acl]) -> dict[Acl, object]:
         assert self.found is not None
+        if self.refused is not None:
+            return dict.fromkeys(created, self.refused)
         self.found |= set(created)
         return {}
 
@@ -198,6 +202,23 @@ class Clusters:
 def compared(source: Clusters, target: Clusters) -> TargetTopics:
     config = {"source.cluster.alias": "A", "target.cluster.alias": "B"}
     return TargetTopics(ConnectorSettings(SOURCE_DEFINITION, config), source, target)  # type: ignore[arg-type]
+
+
+def test_topics_of_mirrors_are_not_mirrored_whatever_is_selected() -> None:
+    """Nor back to where they come from."""
+    config = {"source.cluster.alias": "A", "target.cluster.alias": "B", "topics": ".*", "topics.exclude": "none"}
+    found = ConnectorSettings(SOURCE_DEFINITION, config)
+    topics = TargetTopics(found, Clusters("A", None), Clusters("B", None))  # type: ignore[arg-type]
+    names = ("orders", "C.orders", "heartbeats", "none", "B.orders", "mm2-offset-syncs.B.internal")
+    assert [name for name in names if topics.is_mirrored(name)] == ["orders", "C.orders", "heartbeats"]
+
+
+def test_an_acl_that_cannot_be_created_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    wanted = Acl("t", "User:x", "*", 3, 3)
+    target = Clusters("B", set())
+    target.refused = Failure(ErrorCode.INVALID_REQUEST, "no such principal")
+    compared(Clusters("A", {wanted}), target).sync_acls()
+    assert "topic A.t gets no ACL of User:x: no such principal" in caplog.text
 
 
 def test_an_acl_whose_removal_fails_is_removed_later() -> None:
