@@ -227,6 +227,7 @@ def test_a_wrong_setting_is_reported_with_the_broker_gone() -> None:
 def test_a_given_folder_keeps_the_data(tmp_path: Path) -> None:
     with Broker(folder=tmp_path / "kept") as broker:
         broker.produce("orders", ["kept"])
+    assert (tmp_path / "kept" / "data-0" / ".kafka_cleanshutdown").exists(), "the next start checks no log"
     with Broker(folder=tmp_path / "kept") as broker:
         assert values(broker, "orders") == [b"kept"]
 
