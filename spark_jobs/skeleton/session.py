@@ -4,7 +4,9 @@ Owns the settings that make Spark small, local and reproducible, and the connect
 topics. Each default can be overridden; a job passes the values of `--master` and `--spark-conf`.
 """
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -108,8 +110,10 @@ def _use_utc(session: SparkSession) -> None:
 
 
 def _send_package(session: SparkSession) -> None:
-    """Give the executors of a cluster the modules that the jobs' functions import."""
-    session.sparkContext.addPyFile(str(archive_package(Path(tempfile.mkdtemp(prefix="spark-jobs-")))))
+    """Give the executors of a cluster the modules that the jobs' functions import, until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="spark-jobs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    session.sparkContext.addPyFile(str(archive_package(folder)))
 
 
 def archive_package(folder: Path) -> Path:

@@ -6,11 +6,14 @@ import random
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.loop.clock import SystemClock
+from broker.network.network import SocketOptions
 from broker.network.os_network import OsNetwork
 from broker.network.outgoing import (
     OutgoingConnection,
@@ -18,6 +21,7 @@ from broker.network.outgoing import (
     PeerUnavailable,
     RequestAbandoned,
     SetupTimeouts,
+    encrypted,
     plaintext,
 )
 from config.addresses import HostAndPort
@@ -38,6 +42,19 @@ from tests.support.manual_clock import ManualClock
 REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 TIMEOUT_MS = 5_000
 Responder = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.mark.parametrize("open_transport", [plaintext, partial(encrypted, context=lambda: None)])
+async def test_buffer_sizes_that_are_not_given_are_chosen_by_the_kernel(open_transport: Any) -> None:
+    given: list[SocketOptions] = []
+
+    async def connect(protocol: object, host: str, port: int, options: SocketOptions, tls: object = None) -> None:
+        given.append(options)
+
+    await open_transport(SimpleNamespace(connect=connect))(asyncio.BufferedProtocol(), HostAndPort("h", 1))
+    await open_transport(SimpleNamespace(connect=connect), receive_buffer_bytes=7)(None, HostAndPort("h", 1))
+    sizes = [(options.send_buffer_bytes, options.receive_buffer_bytes) for options in given]
+    assert sizes == [(-1, -1), (-1, 7)]
 
 
 class Asked:
