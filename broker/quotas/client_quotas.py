@@ -214,8 +214,9 @@ def stored_quota(entity: ConfigEntity, change: QuotaChange) -> str | None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {key} must be a number that is not negative")
     if keys[key] is ConfigType.DOUBLE:
         return text_of(value)
-    whole = int(value + EPSILON)
-    if abs(whole - value) > EPSILON or whole > LARGEST[keys[key]]:
+    # The largest LONG is a usual "unlimited". As a float it is one more.
+    whole = min(int(value + EPSILON), LARGEST[keys[key]])
+    if abs(float(whole) - value) > EPSILON:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {key} must be a {keys[key].name} value")
     return str(whole)
 

@@ -15,6 +15,7 @@ from broker.quotas.client_quotas import (
     QuotaChange,
     entity_of,
     matches,
+    stored_quota,
 )
 from controller.coordination.memory_store import MemoryStore, MemoryTree
 from controller.tree import paths
@@ -244,6 +245,13 @@ async def test_values_that_are_refused(
 ) -> None:
     assert await refusal(quotas, names, key, value) == message
     assert await quotas.describe([], is_strict=False) == []
+
+
+async def test_the_largest_number_is_taken_as_unlimited(quotas: ClientQuotas) -> None:
+    change = QuotaChange("producer_byte_rate", float(2**63 - 1))
+    assert stored_quota(entity_of([(USER, "a")]), change) == "9223372036854775807"
+    await quotas.alter([(USER, "a")], [change], validate_only=False)
+    assert (await quotas.describe([], is_strict=False))[0][1] == {"producer_byte_rate": float(2**63)}
 
 
 async def test_whole_numbers_that_were_computed_are_taken(quotas: ClientQuotas) -> None:
