@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -82,8 +83,8 @@ class TokenImage(NamedTuple):
     expires_ms: int
 
 
-QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Types with names; the name None is the default of its type."""
+QuotaEntity = frozenset[tuple[str, str | None]]
+"""Types with names, which records have in any order; the name None is the default of its type."""
 
 
 @dataclass(slots=True)
@@ -101,6 +102,13 @@ class ClusterImage:
     next_producer_id: int = 0
     brokers: set[int] = field(default_factory=set)
     """The registered ones. A snapshot that Milena writes has none: each broker registers when it starts."""
+
+    @property
+    def owners(self) -> set[int]:
+        """The ids of all nodes that are brokers: the registered ones, and those with replicas."""
+        return self.brokers.union(
+            *(partition.replicas for topic in self.topics.values() for partition in topic.partitions.values())
+        )
 
 
 # -- to records ----------------------------------------------------------------------------------------------------
@@ -153,7 +161,10 @@ def _partition_record(topic_id: UUID, number: int, partition: PartitionImage) ->
 
 def _quota_records(image: ClusterImage) -> Iterator[VersionedRecord]:
     for entity, values in image.quotas.items():
-        parts = [layouts.EntityData(entity_type=entity_type, entity_name=name) for entity_type, name in entity]
+        parts = [
+            layouts.EntityData(entity_type=entity_type, entity_name=name)
+            for entity_type, name in sorted(entity, key=itemgetter(0))
+        ]
         for key, value in sorted(values.items()):
             yield VersionedRecord(14, 0, layouts.ClientQuotaRecord(entity=parts, key=key, value=value, remove=False))
 
@@ -239,7 +250,7 @@ class Replay:
             case layouts.ConfigRecord():
                 _put(image.configs, (record.resource_type, record.resource_name), record.name, record.value)
             case layouts.ClientQuotaRecord():
-                entity = tuple((part.entity_type, part.entity_name) for part in record.entity)
+                entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
                 _put(image.quotas, entity, record.key, None if record.remove else record.value)
             case layouts.UserScramCredentialRecord():
                 credential = ScramImage(record.salt, record.stored_key, record.server_key, record.iterations)

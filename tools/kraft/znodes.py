@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -57,6 +58,8 @@ _ACL_ROOTS: Final = (
 )
 _NOT_IN_KRAFT: Final = ("/consumers/", f"{paths.FEATURE}/", f"{paths.MIGRATION}/", f"{paths.BROKER_SEQUENCE_ID}/")
 """What a translation from KRaft leaves as it is in the tree."""
+_GENERATED_IDS_MAX: Final = 10_000
+"""Ids above this one count as chosen by an administrator."""
 _CONTAINERS: Final = frozenset((*acl_nodes.ACL_PATHS, TOKENS_ROOT, paths.DELEGATION_TOKENS, TOKEN_CHANGES))
 """They exist with an authorizer, or a secret of tokens. Some hold notifications, which nobody reads again."""
 
@@ -244,7 +247,7 @@ class _TreeReader:
         for key in rest.keys() - quotas.keys():
             self._report.notes.append(f"{path}: {key} is not taken: it is no quota")
         if quotas:
-            named = tuple((client_quotas.ENTITY_TYPES[stored], name) for stored, name in entity.parts)
+            named = frozenset((client_quotas.ENTITY_TYPES[stored], name) for stored, name in entity.parts)
             self.image.quotas[named] = quotas
 
     def _take_credential(self, user: str, mechanism: Mechanism, text: str) -> None:
@@ -332,7 +335,20 @@ def from_kraft(image: ClusterImage, cluster_id: str, controller_epoch: int, repo
     nodes |= _acl_nodes(image, report)
     nodes |= _token_nodes(image)
     nodes[paths.CLUSTER_ID] = paths.encode_cluster_id(cluster_id)
-    return {path: Node(data) for path, data in nodes.items()}
+    versions = {paths.BROKER_SEQUENCE_ID: _generated_ids(image, report)}
+    return {path: Node(data, versions.get(path, 0)) for path, data in nodes.items()}
+
+
+def _generated_ids(image: ClusterImage, report: Report) -> int:
+    """Return a version of the node that counts generated broker ids, so high that the next one is of no broker.
+
+    A generated id is this version beyond reserved.broker.max.id, which is not known here.
+    """
+    highest = max(image.owners, default=0)
+    if highest > _GENERATED_IDS_MAX:
+        report.notes.append(f"the highest broker id is {highest}: set broker.id of each new broker, do not generate it")
+        return 0
+    return highest
 
 
 def is_left_as_it_is(path: str) -> bool:
@@ -383,10 +399,13 @@ def _settings(image: ClusterImage, report: Report) -> dict[ConfigEntity, dict[st
     for named, quotas in image.quotas.items():
         for key, quota in quotas.items():
             try:
-                entity = client_quotas.entity_of(named)
+                entity = client_quotas.entity_of(tuple(named))
                 text = client_quotas.stored_quota(entity, client_quotas.QuotaChange(key, quota))
             except KafkaError as error:
-                report.notes.append(f"quota {key} of {named}: not taken: {error.message}")
+                shown = ", ".join(
+                    f"{entity_type} {name or 'default'}" for entity_type, name in sorted(named, key=itemgetter(0))
+                )
+                report.notes.append(f"quota {key} of {shown}: not taken: {error.message}")
                 continue
             assert text is not None
             found.setdefault(entity, {})[key] = text

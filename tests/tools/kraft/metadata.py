@@ -34,10 +34,14 @@ def full_image() -> ClusterImage:
             (kraft.GROUP, "readers/of orders"): {"consumer.session.timeout.ms": "46000"},
         },
         quotas={
-            (("user", None),): {"consumer_byte_rate": 1024.0},
-            (("user", "a b"), ("client-id", None)): {"request_percentage": 12.5, "producer_byte_rate": 1e12},
-            (("client-id", "x"),): {"controller_mutation_rate": 3.0},
-            (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
+            frozenset({("user", None)}): {"consumer_byte_rate": 1024.0},
+            frozenset({("user", "a b"), ("client-id", None)}): {
+                "request_percentage": 12.5,
+                "producer_byte_rate": 1e12,
+            },
+            frozenset({("client-id", "x")}): {"controller_mutation_rate": 3.0},
+            frozenset({("client-id", "unlimited")}): {"producer_byte_rate": float(2**63)},
+            frozenset({("ip", "10.0.0.1")}): {"connection_creation_rate": 5.0},
         },
         scram={
             ("a b", 1): ScramImage(b"salt", b"stored", b"server", 4096),

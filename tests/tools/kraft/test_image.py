@@ -97,6 +97,18 @@ def test_removals_remove_one_entry(record: object, part: str) -> None:
     assert changed == before
 
 
+def test_the_entity_of_a_quota_is_the_same_in_any_order() -> None:
+    """Kafka writes the parts in the order of a hash table."""
+    parts = [layouts.EntityData(entity_type="client-id", entity_name=None)]
+    parts.append(layouts.EntityData(entity_type="user", entity_name="a b"))
+    key = "producer_byte_rate"
+    for entity in (parts, parts[::-1]):
+        changed = after(layouts.ClientQuotaRecord(entity=entity, key=key, value=5.0, remove=False))
+        assert [values[key] for values in changed.quotas.values() if "request_percentage" in values] == [5.0]
+        removed = after(layouts.ClientQuotaRecord(entity=entity, key=key, value=0.0, remove=True))
+        assert [key in values for values in removed.quotas.values() if "request_percentage" in values] == [False]
+
+
 def test_a_metadata_transaction_counts_from_its_end_on() -> None:
     topic = layouts.TopicRecord(name="new", topic_id=UUID(int=8))
     begin = layouts.BeginTransactionRecord(name="bootstrap")

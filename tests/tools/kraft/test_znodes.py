@@ -44,6 +44,17 @@ def test_all_metadata_survives_the_way_there_and_back() -> None:
     assert again.image == image
 
 
+def test_no_generated_broker_id_is_that_of_a_broker() -> None:
+    """The next one is the version of the node, plus 1, beyond reserved.broker.max.id."""
+    partitions = {0: PartitionImage((1001, 1003), (1001,), kraft.NO_LEADER, 0, 0)}
+    image = ClusterImage(topics={"t": TopicImage(UUID(int=1), partitions)}, brokers={1002})
+    assert from_kraft(image, CLUSTER_ID, 1, Report())["/brokers/seqid"].version == 1003
+    image.brokers.add(2_130_706_433)
+    report = Report()
+    assert from_kraft(image, CLUSTER_ID, 1, report)["/brokers/seqid"].version == 0
+    assert report.notes == ["the highest broker id is 2130706433: set broker.id of each new broker, do not generate it"]
+
+
 def test_the_tree_of_a_kafka_3_9_is_translated() -> None:
     nodes = recorded_tree("configs were set")
     result, report = translated(nodes, 1, 2, 3)
@@ -153,7 +164,7 @@ def test_settings_that_kafka_3_9_lacks_are_noted() -> None:
             (kraft.BROKER, ""): {"ssl.key.password": "plain", "share.of.kafka.5": "2"},
             (99, "x"): {"a": "b"},
         },
-        quotas={(("user", "a"), ("ip", "b")): {"producer_byte_rate": 1.0}},
+        quotas={frozenset({("user", "a"), ("ip", "b")}): {"producer_byte_rate": 1.0}},
     )
     report = Report()
     nodes = from_kraft(image, CLUSTER_ID, 1, report)

@@ -66,6 +66,18 @@ def pair(run: RunTool, tmp_path: Path) -> tuple[Path, Path]:
     return a, b
 
 
+def _registration(broker_id: int) -> metadata_records.RegisterBrokerRecord:
+    return metadata_records.RegisterBrokerRecord(
+        broker_id=broker_id,
+        incarnation_id=UUID(int=1),
+        broker_epoch=0,
+        end_points=[],
+        features=[],
+        rack=None,
+        fenced=True,
+    )
+
+
 def change_tree(folder: Path, changes: Sequence[Change]) -> None:
     with closing(EmbeddedTree([folder / METADATA_FILE], is_writable=True)) as target:
         target.apply(changes)
@@ -384,13 +396,10 @@ def test_a_node_among_the_brokers_is_refused(to_kraft: Callable[..., Outcome], d
 
 
 def test_the_directory_of_a_controller_alone_stays_as_it_is(run: RunTool, tmp_path: Path) -> None:
-    registration = metadata_records.RegisterBrokerRecord(
-        broker_id=1, incarnation_id=UUID(int=1), broker_epoch=0, end_points=[], features=[], rack=None, fenced=True
-    )
     broker, controller = (make_folder(tmp_path / name, broker_id=number) for name, number in (("b", 1), ("c", 100)))
     node_folders.write_snapshot(
         node_folders.read_folder(controller),
-        snapshot([VersionedRecord(0, 3, registration)], SnapshotId(1, 1), 0),
+        snapshot([VersionedRecord(0, 3, _registration(1))], SnapshotId(1, 1), 0),
         SnapshotId(1, 1),
     )
     for folder in (broker, controller):
@@ -399,6 +408,26 @@ def test_the_directory_of_a_controller_alone_stays_as_it_is(run: RunTool, tmp_pa
     assert done.status == 0, done
     assert f"Note: {controller} stays as it is: node 100 is only a controller" in done.stdout
     assert [node_folders.read_folder(folder).version for folder in (broker, controller)] == [0, 1]
+
+
+def test_a_broker_that_never_ran_as_a_node_goes_back_too(run: RunTool, tmp_path: Path) -> None:
+    """Only the first node has registered when the way on is given up."""
+    a, b = (make_folder(tmp_path / name, "t-0", broker_id=number) for name, number in (("a", 1), ("b", 2)))
+    nodes = tree({"t": TOPIC.replace(b"[1]", b"[1,2]")})
+    write_tree(a, {path: node.data for path, node in nodes.items()})
+    assert run(metadata_copy.main, "--from-log-dir", str(a), "--to-kraft", f"{a},{b}").status == 0
+    log = node_folders.read_metadata_log(a)
+    assert log is not None
+    image = kraft_copy.replayed(log.records)
+    image.brokers.add(1)
+    end = SnapshotId(log.end.offset + 1, log.end.epoch)
+    records = [*kraft_copy.records_of(image), VersionedRecord(0, 3, _registration(1))]
+    shutil.rmtree(a / KRAFT_METADATA)
+    node_folders.write_snapshot(replace(node_folders.read_folder(a), version=0), snapshot(records, end, 0), end)
+    back = run(metadata_copy.main, "--from-kraft", f"{a},{b}", "--to-log-dir", f"{a},{b}")
+    assert back.status == 0, back
+    assert "Note" not in back.stdout
+    assert [node_folders.read_folder(folder).version for folder in (a, b)] == [0, 0]
 
 
 def test_the_way_back_keeps_everything(
