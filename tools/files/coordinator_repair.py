@@ -4,23 +4,25 @@ Owns the search for damaged batches in the files, the proof, and the order in wh
 how options are parsed, or what records mean.
 
 A partition is replayed as its coordinator would, with the damaged batches and without them. Only if both lead to the
-same groups or transactional ids, the batches are cut out: then later records have made up for what is lost, or an older
-commit is served in any case. The removed bytes are kept in a folder. A segment is replaced before its indexes are
-removed, and the broker builds new ones.
+same groups, transactional ids or states, the batches are cut out: then later records have made up for what is lost, or
+an older commit is served in any case. If it is, and another replica may have the lost one, nothing is cut out either:
+the coordinator reads it there as long as this copy is damaged. The removed bytes are kept in a folder. A segment is
+replaced before its indexes are removed, and the broker builds new ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.coordination.replay import replay_copy
 from broker.groups.loading import ReplayedPartition
+from broker.share.loading import ReplayedStates
 from broker.transactions.loading import ReplayedTransactions
 from protocol.errors import ErrorCode, KafkaError
-from protocol.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from protocol.internal_topics import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.disk.files import OsFiles
 from storage.disk.names import (
     LOCK,
@@ -35,7 +37,14 @@ from storage.disk.names import (
 from tools.files.log_verification import Stretch, stretches_of
 from tools.files.segment_files import beside
 
+Replayed = ReplayedPartition | ReplayedTransactions | ReplayedStates
+
 _BUFFER_SIZE: Final = 1 << 20
+_CONTENTS: Final[Mapping[str, Callable[[], Replayed]]] = {
+    GROUP_METADATA_TOPIC: ReplayedPartition,
+    TRANSACTION_STATE_TOPIC: ReplayedTransactions,
+    SHARE_GROUP_STATE_TOPIC: ReplayedStates,
+}
 
 
 class RepairError(Exception):
@@ -58,16 +67,17 @@ def find_damage(log_dirs: Sequence[str]) -> Iterator[Damaged]:
     for log_dir in log_dirs:
         for entry in sorted(os.scandir(log_dir), key=lambda entry: entry.name):
             name = parse_partition_directory(entry.name)
-            if name is not None and name.state is DirectoryState.CURRENT and name.topic in INTERNAL_TOPICS:
+            if name is not None and name.state is DirectoryState.CURRENT and name.topic in _CONTENTS:
                 stretches = [stretch for path in _segments_in(entry.path) for stretch in stretches_of(path)]
                 if any(stretch.damage is not None for stretch in stretches):
                     yield Damaged(entry.path, stretches)
 
 
-def repair(damaged: Damaged, keep: str) -> list[str]:
+def repair(damaged: Damaged, keep: str, *, is_only_copy: bool) -> list[str]:
     """Cut the damaged batches out of a partition; return what is lost. The broker must be stopped.
 
-    The removed bytes are written to the folder `keep`. Raises RepairError, OSError.
+    The removed bytes are written to the folder `keep`. Unless this is the only copy, nothing may be lost.
+    Raises RepairError, OSError.
     """
     name = os.path.basename(damaged.folder)
     if damaged.stretches[-1].damage is not None:
@@ -79,9 +89,15 @@ def repair(damaged: Damaged, keep: str) -> list[str]:
     if _state(before) != _state(after):
         lines = "; ".join(before.lost()) or "open transactions"
         raise RepairError(f"{name}: later records have not made up for the damage yet, so nothing is cut out: {lines}")
+    lost = list(before.lost())
+    if lost and not is_only_copy:
+        raise RepairError(
+            f"{name}: another replica may still have what is lost in this copy: {'; '.join(lost)}. Remove the folder, "
+            "and the broker copies the partition; or use --only-copy if there is no other replica"
+        )
     for path in dict.fromkeys(each.path for each in damaged.damages):
         _cut(path, [each for each in damaged.stretches if each.path == path], keep)
-    return list(before.lost())
+    return lost
 
 
 def lock(log_dir: str) -> Callable[[], None]:
@@ -102,15 +118,12 @@ def _segments_in(folder: str) -> list[str]:
     ]
 
 
-def _contents(folder: str, stretches: Sequence[Stretch]) -> ReplayedPartition | ReplayedTransactions:
+def _contents(folder: str, stretches: Sequence[Stretch]) -> Replayed:
     topic, _, _ = os.path.basename(folder).rpartition("-")
-    begin = ReplayedPartition if topic == GROUP_METADATA_TOPIC else ReplayedTransactions
-    return asyncio.run(_replayed(stretches, begin))
+    return asyncio.run(_replayed(stretches, _CONTENTS[topic]))
 
 
-async def _replayed(
-    stretches: Sequence[Stretch], begin: Callable[[], ReplayedPartition | ReplayedTransactions]
-) -> ReplayedPartition | ReplayedTransactions:
+async def _replayed(stretches: Sequence[Stretch], begin: Callable[[], Replayed]) -> Replayed:
     contents = begin()
     await replay_copy(_StoredLog(stretches), 0, _BUFFER_SIZE, contents)
     return contents
@@ -151,16 +164,20 @@ class _StoredLog:
         return self._content[stretch.position : stretch.end]
 
 
-def _state(contents: ReplayedPartition | ReplayedTransactions) -> object:
+def _state(contents: Replayed) -> object:
     """Return what a coordinator serves of the contents."""
     if isinstance(contents, ReplayedTransactions):
         return contents.transactions
+    if isinstance(contents, ReplayedStates):
+        return contents.states
     offsets = {
         group: (found.committed, set(found.open_transactions()), set(found.partitions()))
         for group, found in contents.offsets.items()
         if not found.is_empty
     }
-    return contents.groups, offsets
+    # The coordinator expels all members of a group whose records of members are lost.
+    changes = {group: (found, contents.has_lost_members(group)) for group, found in contents.changes.items()}
+    return contents.groups, changes, offsets
 
 
 def _cut(path: str, stretches: Sequence[Stretch], keep: str) -> None:

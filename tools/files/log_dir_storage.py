@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
             case "backup":
                 _backup(config, Path(options.target))
             case "repair":
-                return _repair(config, options.keep)
+                return _repair(config, options.keep, is_only_copy=options.only_copy)
             case "migrate":
                 return _migrate(config, options)
     except (OSError, SettingsError, StorageError, StoreFailed, WrongDirectoryError, RepairError, DumpError) as error:
@@ -65,8 +65,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _repair(config: BrokerConfig, keep: str | None) -> int:
+def _repair(config: BrokerConfig, keep: str | None, *, is_only_copy: bool) -> int:
     """Print the damage, and repair it if `keep` is a folder; return 1 if damage is left.
+
+    A broker without ZooKeeper runs alone, and so has the only copy.
 
     Raises RepairError, DumpError, OSError.
     """
@@ -83,7 +85,7 @@ def _repair(config: BrokerConfig, keep: str | None) -> int:
                 status = 1
                 continue
             try:
-                lost = repair(damaged, keep)
+                lost = repair(damaged, keep, is_only_copy=is_only_copy or not config[ZOOKEEPER_CONNECT])
             except RepairError as error:
                 print(error, file=sys.stderr)
                 status = 1

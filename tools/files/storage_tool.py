@@ -49,12 +49,16 @@ COMMANDS: Mapping[str, SubCommand] = {
         {"--config -c": _CONFIG, "target": {"metavar": "FILE", "help": "A new file. The broker may run."}},
     ),
     "repair": SubCommand(
-        "Show damaged records of __consumer_offsets and __transaction_state, and cut them out if that changes nothing.",
+        "Show damaged records of the coordinators' topics, and cut them out if that changes nothing.",
         {
             "--config -c": _CONFIG,
             "--keep -k": {
                 "metavar": "FOLDER",
                 "help": "Cut the damaged records out, and keep their bytes in this folder. The broker must be stopped.",
+            },
+            "--only-copy": {
+                **_FLAG,
+                "help": "No other broker has the partition: an older commit may take the place of a lost one.",
             },
         },
     ),

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from broker.groups.machine.consumer.records import (
+    CurrentKey,
+    CurrentValue,
+    StoredPartitions,
+    encode_key,
+    encode_value,
+)
 from broker.groups.machine.records import OffsetAndMetadata, offset_key, offset_value
+from broker.share.machine.records import ShareKey, ShareSnapshotValue, snapshot_key, snapshot_value
 from broker.transactions.machine.records import write_key, write_value
 from protocol.records.batch import batches
 from protocol.records.builder import RecordData, build_batch
@@ -35,6 +44,31 @@ def marker(producer_id: int) -> bytes:
 
 def state(transactional_id: str) -> bytes:
     return build_batch([RecordData(0, write_key(transactional_id), write_value(metadata(5)))])
+
+
+def assignment(member_id: str, epoch: int, *partitions: int) -> bytes:
+    """What a member of the group `g` of the consumer protocol has."""
+    value = CurrentValue(
+        member_epoch=epoch,
+        previous_member_epoch=epoch - 1,
+        state=0,
+        assigned_partitions=[StoredPartitions(topic_id=UUID(int=7), partitions=list(partitions))],
+        partitions_pending_revocation=[],
+    )
+    return build_batch([RecordData(0, encode_key(CurrentKey(group_id="g", member_id=member_id)), encode_value(value))])
+
+
+def share_state(group: str, start_offset: int) -> bytes:
+    value = ShareSnapshotValue(
+        snapshot_epoch=start_offset,
+        state_epoch=0,
+        leader_epoch=0,
+        start_offset=start_offset,
+        create_timestamp=0,
+        write_timestamp=0,
+        state_batches=[],
+    )
+    return build_batch([RecordData(0, snapshot_key(ShareKey(group, UUID(int=7), 0)), snapshot_value(value))])
 
 
 class Folders:
@@ -109,14 +143,37 @@ def test_lost_commit_is_named(run: RunTool, folders: Folders) -> None:
     assert "the last commit of group a for t-0 is lost, offset 1 of an older commit is served" in done.stdout
 
 
+def test_a_commit_that_another_replica_may_have_is_not_given_up(run: RunTool, folders: Folders) -> None:
+    """The coordinator reads it from an in-sync follower, as long as its own copy is damaged."""
+    with folders.config.open("a") as file:
+        file.write("zookeeper.connect=127.0.0.1:1\n")
+    log = folders.write("__consumer_offsets-0", [commit("a", 1), commit("a", 2), commit("b", 3)], damaged=1)
+    before = log.read_bytes()
+    arguments = ("repair", "-c", str(folders.config), "-k", str(folders.keep))
+    refused = run(storage_tool.main, *arguments)
+    assert refused.status == 1
+    assert "another replica may still have what is lost in this copy: the last commit of group a" in refused.stderr
+    assert log.read_bytes() == before
+    assert run(storage_tool.main, *arguments, "--only-copy").status == 0
+    assert offsets(log) == [0, 2]
+
+
+def test_the_state_of_a_share_group_is_named(run: RunTool, folders: Folders) -> None:
+    folders.write("__share_group_state-0", [share_state("g", 5), share_state("g", 6), share_state("h", 1)], damaged=1)
+    done = run(storage_tool.main, "repair", "-c", str(folders.config), "-k", str(folders.keep))
+    assert (done.status, done.stderr) == (0, "")
+    assert "the last state of share group g in partition 0 of topic" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("partition", "records", "damaged"),
     [
         ("__transaction_state-7", [state("a"), state("a"), state("other")], 1),
+        ("__consumer_offsets-0", [assignment("m1", 1, 0, 1), assignment("m1", 2, 0), assignment("m2", 2, 1)], 1),
         ("__consumer_offsets-0", [commit("a", 1, 7), marker(7), commit("b", 2, 7), marker(7), commit("c", 3)], 1),
         ("__consumer_offsets-0", [commit("a", 1), commit("a", 2)], 1),
     ],
-    ids=["the state of an id", "a marker", "the last batch"],
+    ids=["the state of an id", "a member of the consumer protocol", "a marker", "the last batch"],
 )
 def test_damage_whose_removal_would_change_what_is_served_stays(
     run: RunTool, folders: Folders, partition: str, records: list[bytes], damaged: int
