@@ -46,11 +46,11 @@ from controller.machine import election, isr_changes, leadership, topic_deletion
 from controller.machine.leadership import LeadershipPlan
 from controller.machine.replica_states import ReplicaState
 from controller.machine.topic_deletion import DeletionStep
-from controller.store.state_store import ANY_VERSION, Check, NodeExists, SetData
+from controller.store.state_store import ANY_VERSION, Check, SetData
 from controller.tree import paths, topic_nodes
 from controller.tree.entity_configs import change_overrides
 from controller.zookeeper.settings import ZooKeeperSettings
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import BrokerState, PartitionData
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.incremental_alter_configs import (
@@ -1138,7 +1138,9 @@ def existing_topics_are_overwritten(patch: Patch) -> None:
     async def write(multi: Any, name: str, topic: Any, overrides: dict[str, str]) -> None:
         try:
             await original(multi, name, topic, overrides)
-        except NodeExists:
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
             await multi([SetData(paths.topic_path(name), paths.encode_topic(topic))])
 
     patch.setattr(topic_nodes, "write_new_topic", write)
