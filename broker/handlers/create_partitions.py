@@ -9,6 +9,7 @@ from broker.cluster.topics import TopicAdministration
 from broker.handlers.declaration import CONTROLLER, Declaration, Each, Names, PartitionChanges, Permissions
 from broker.handlers.request_context import RequestContext
 from broker.security.acls import Operation, ResourceType
+from controller.machine.topic_creation import PARTITIONS_PER_REQUEST_MAX
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
@@ -26,9 +27,10 @@ class QuotaNeeds(Protocol):
 
 
 def added_partitions(services: QuotaNeeds, topic: CreatePartitionsTopic) -> int:
-    """Return how many partitions a topic gets; 0 if it does not exist."""
+    """Return how many partitions a topic gets; 0 if it does not exist, or cannot get so many."""
     state = services.metadata_cache.topics.get(topic.name)
-    return 0 if state is None else max(topic.count - len(state.partitions), 0)
+    count = 0 if state is None else topic.count - len(state.partitions)
+    return count if 0 < count <= PARTITIONS_PER_REQUEST_MAX else 0
 
 
 API = Declaration(

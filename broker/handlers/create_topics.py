@@ -20,7 +20,7 @@ from broker.security.authorizer import Authorizer
 from config import broker_properties as properties
 from config.broker import BrokerConfig
 from config.describe import describe_topic
-from controller.machine.topic_creation import TopicResult, topic_name_problem
+from controller.machine.topic_creation import PARTITIONS_PER_REQUEST_MAX, TopicResult, topic_name_problem
 from protocol.api_key import ApiKey
 from protocol.codec import encode_element
 from protocol.errors import ErrorCode
@@ -50,9 +50,9 @@ def created_partitions(services: QuotaNeeds, topic: CreatableTopic) -> int:
         return 0
     if topic.assignments:
         return len(topic.assignments)
-    if topic.num_partitions == DEFAULT_COUNT:
-        return services.config[properties.NUM_PARTITIONS]
-    return max(int(topic.num_partitions), 0)
+    is_default = topic.num_partitions == DEFAULT_COUNT
+    count = services.config[properties.NUM_PARTITIONS] if is_default else topic.num_partitions
+    return count if 0 < count <= PARTITIONS_PER_REQUEST_MAX else 0
 
 
 API = Declaration(

@@ -22,6 +22,7 @@ from protocol.errors import ErrorCode
 from protocol.headers import request_header
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -227,6 +228,17 @@ async def test_changes_that_are_denied_or_fail_do_not_use_the_quota(tmp_path: Pa
             assert response.throttle_time_ms == 0
 
 
+async def test_more_partitions_than_a_request_can_have_do_not_use_the_quota(broker: InProcessBroker) -> None:
+    """Otherwise the first topic would use the tokens of the second one, and of all who share the quota."""
+    await set_quota(broker, "controller_mutation_rate", 1)
+    request = creation("huge", "small")
+    request.topics[0].num_partitions = 2**31 - 1
+    created = await broker.ask(request, 7, client_id="limited")
+    assert [topic.error_code for topic in created.topics] == [ErrorCode.POLICY_VIOLATION, ErrorCode.NONE]
+    extended = await broker.ask(extension(t=2**31 - 1, small=6), 3, client_id="limited")
+    assert [topic.error_code for topic in extended.results] == [ErrorCode.POLICY_VIOLATION, ErrorCode.NONE]
+
+
 def _sixty(name: str) -> CreatableTopic:
     return CreatableTopic(name=name, num_partitions=60, replication_factor=1, assignments=[], configs=[])
 
@@ -246,6 +258,15 @@ def creation(*names: str, partitions: int = 5) -> CreateTopicsRequest:
             CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
             for name in names
         ]
+    )
+
+
+def extension(**counts: int) -> CreatePartitionsRequest:
+    """Ask for partitions, by topic."""
+    return CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()],
+        timeout_ms=1000,
+        validate_only=False,
     )
 
 
