@@ -6,7 +6,7 @@ declarations; none of them names an API to decide about it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from enum import Enum
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
@@ -79,6 +79,8 @@ class PartitionChanges(NamedTuple):
     """The field of the response."""
     count_of: Callable[[Any, Any], int]
     """Returns how many partitions an item creates or deletes, given the services; 0 if it is going to fail."""
+    key_of: Callable[[Any], Hashable] = attrgetter("name")
+    """Returns what an item and its result have in common, of either."""
 
 
 class Declaration(NamedTuple):

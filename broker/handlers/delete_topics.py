@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Protocol
 
 from broker.cluster.metadata_cache import MetadataCache
@@ -40,6 +41,13 @@ def deleted_partitions(services: QuotaNeeds, topic: DeleteTopicState | str) -> i
     return 0 if name is None else services.metadata_cache.partition_count(name) or 0
 
 
+def _key(topic: DeleteTopicState | DeletableTopicResult | str) -> Hashable:
+    """Return the id or the name, whichever the request states of a topic."""
+    if isinstance(topic, str):
+        return topic
+    return topic.name if topic.topic_id == ZERO_UUID else topic.topic_id
+
+
 API = Declaration(
     ApiKey.DELETE_TOPICS,
     permissions=Permissions(topic=Operation.DELETE, note="by topic id also Describe on the topic"),
@@ -49,6 +57,7 @@ API = Declaration(
         lambda version: "topics" if version >= FIRST_VERSION_WITH_STATES else "topic_names",
         "responses",
         deleted_partitions,
+        _key,
     ),
 )
 

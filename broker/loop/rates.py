@@ -130,7 +130,7 @@ class TokenBucket:
         return self._tokens
 
     def take(self, amount: float, bound: float, now_ms: int) -> None:
-        """Take tokens, also more than are left."""
+        """Take tokens, also more than are left; a negative amount returns what was taken before."""
         self._tokens = self.tokens(bound, now_ms) - amount
         self.used_ms = now_ms
 

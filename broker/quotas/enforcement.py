@@ -244,23 +244,32 @@ class EnforcedQuotas:
         bound = self.bound(user, client_id, key)
         return None if bound is None else bound * (self._windows.count - 1) * self._windows.ms / 1000
 
-    def take(self, user: str, client_id: str, amount: float, *, is_strict: bool) -> int | None:
-        """Take the tokens of changes to partitions; return for how many ms to throttle the client.
+    def take(self, user: str, client_id: str, amount: float, *, is_strict: bool) -> bool:
+        """Take the tokens of changes to partitions; return whether they are taken.
 
-        Returns None, and takes nothing, if `is_strict` and tokens are missing already.
+        Takes nothing if `is_strict` and tokens are missing already.
         """
         applied = self._applied(user, client_id).get(Key.MUTATION)
         if applied is None:
-            return 0
+            return True
+        if is_strict and self._bucket(applied).throttle_ms(applied.bound, self._monotonic_ms()):
+            return False
+        self._move_tokens(applied, amount)
+        return True
+
+    def return_tokens(self, user: str, client_id: str, amount: float) -> None:
+        """Return what `take` has taken for changes that were not made after all."""
+        applied = self._applied(user, client_id).get(Key.MUTATION)
+        if applied is not None:
+            self._move_tokens(applied, -amount)
+
+    def _move_tokens(self, applied: Applied, amount: float) -> None:
+        """Take tokens of a bucket, also more than are left, or return them if `amount` is negative."""
         now_ms = self._monotonic_ms()
-        bucket = self._bucket(applied)
-        if is_strict and bucket.throttle_ms(applied.bound, now_ms):
-            return None
-        bucket.take(amount, applied.bound, now_ms)
+        self._bucket(applied).take(amount, applied.bound, now_ms)
         windows = self._windows
         rate = self._shared(self._rates, applied, lambda: SampledRate(windows.mutation_count, windows.mutation_ms))
         rate.record(amount, now_ms)
-        return 0 if is_strict else self._throttled(applied, bucket.throttle_ms(applied.bound, now_ms), now_ms)
 
     def mutation_throttle_ms(self, user: str, client_id: str) -> int:
         """Return after how long the client may change partitions again."""

@@ -87,10 +87,21 @@ async def test_strict_clients_are_refused_once_tokens_are_missing(store: MemoryS
     quotas = Quotas(store)
     await quotas.set([("client-id", "c")], Key.MUTATION, 1)
     take = quotas.enforced.take
-    assert [take("u", "c", 6, is_strict=True) for _ in range(3)] == [0, 0, None]
+    assert [take("u", "c", 6, is_strict=True) for _ in range(3)] == [True, True, False]
     assert quotas.enforced.mutation_throttle_ms("u", "c") == 1000
     quotas.clock.advance(1000)
-    assert take("u", "c", 5, is_strict=False) == 5000
+    assert take("u", "c", 5, is_strict=False)
+    assert quotas.enforced.mutation_throttle_ms("u", "c") == 5000
+
+
+async def test_returned_tokens_can_be_taken_again(store: MemoryStore) -> None:
+    quotas = Quotas(store)
+    await quotas.set([("client-id", "c")], Key.MUTATION, 1)
+    quotas.enforced.take("u", "c", 1000, is_strict=True)
+    quotas.enforced.take("u", "c", 2, is_strict=False)
+    quotas.enforced.return_tokens("u", "c", 1000)
+    (used,) = quotas.enforced.usage(Key.MUTATION)
+    assert (used.rate, used.tokens) == (0.2, 9.0), "over ten windows; of 11 tokens"
 
 
 async def test_activity_is_reported_when_it_changes(store: MemoryStore) -> None:

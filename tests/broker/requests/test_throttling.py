@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -22,7 +23,11 @@ from protocol.errors import ErrorCode
 from protocol.headers import request_header
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -228,6 +233,101 @@ async def test_changes_that_are_denied_or_fail_do_not_use_the_quota(tmp_path: Pa
             assert response.throttle_time_ms == 0
 
 
+@pytest.mark.parametrize("version", [5, 7])
+async def test_topics_that_are_not_created_do_not_use_the_quota(broker: InProcessBroker, version: int) -> None:
+    await set_quota(broker, "controller_mutation_rate", 10)
+    wide = creation("wide", partitions=1000)
+    wide.topics[0].replication_factor = 99
+    for request, code in (
+        (wide, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (creation("twice", "twice", partitions=60), ErrorCode.INVALID_REQUEST),
+        (creation("narrow"), ErrorCode.NONE),
+    ):
+        response = await broker.ask(request, version, client_id="limited")
+        assert {topic.error_code for topic in response.topics} == {code}
+        assert response.throttle_time_ms == 0
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_topics_that_are_not_extended_do_not_use_the_quota(broker: InProcessBroker, version: int) -> None:
+    await set_quota(broker, "controller_mutation_rate", 10)
+    wide = extension(t=1001)
+    wide.topics[0].assignments = [CreatePartitionsAssignment(broker_ids=[0])]
+    twice = extension(t=60)
+    twice.topics *= 2
+    for request, code in (
+        (wide, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (twice, ErrorCode.INVALID_REQUEST),
+        (extension(t=2), ErrorCode.NONE),
+    ):
+        response = await broker.ask(request, version, client_id="limited")
+        assert {topic.error_code for topic in response.results} == {code}
+        assert response.throttle_time_ms == 0
+
+
+@pytest.mark.parametrize("names", ["by name", "by id"])
+async def test_topics_that_are_not_deleted_do_not_use_the_quota(tmp_path: Path, names: str) -> None:
+    async with running_broker(tmp_path, {"delete.topic.enable": "false"}) as broker:
+        await broker.create_topic("wide", 60)
+        topic_id = broker.services.metadata_cache.topics["wide"].topic_id
+        await set_quota(broker, "controller_mutation_rate", 1)
+        wide = DeleteTopicState(name="wide", topic_id=ZERO_UUID)
+        if names == "by id":
+            wide = DeleteTopicState(name=None, topic_id=topic_id)
+        for _ in range(2):
+            request = DeleteTopicsRequest(topics=[wide], timeout_ms=1000)
+            (result,) = (await broker.ask(request, 6, client_id="limited")).responses
+            assert result.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+        request = DeleteTopicsRequest(topic_names=["wide"], timeout_ms=1000)
+        old = await broker.ask(request, 4, client_id="limited")
+        assert (old.responses[0].error_code, old.throttle_time_ms) == (ErrorCode.TOPIC_DELETION_DISABLED, 0)
+
+
+async def test_failed_deletion_returns_no_tokens_of_another_topic(broker: InProcessBroker) -> None:
+    await broker.create_topic("wide", 60)
+    topic_ids = [broker.services.metadata_cache.topics[name].topic_id for name in ("wide", "t")]
+    await set_quota(broker, "controller_mutation_rate", 1)
+    codes = []
+    for ids in ([topic_ids[0], uuid4()], topic_ids[1:]):
+        states = [DeleteTopicState(name=None, topic_id=topic_id) for topic_id in ids]
+        response = await broker.ask(DeleteTopicsRequest(topics=states, timeout_ms=1000), 6, client_id="limited")
+        codes += [result.error_code for result in response.responses]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+
+
+async def test_request_that_fails_as_a_whole_does_not_use_the_quota(broker: InProcessBroker) -> None:
+    await broker.create_topic("wide", 60)
+    topic_id = broker.services.metadata_cache.topics["wide"].topic_id
+    await set_quota(broker, "controller_mutation_rate", 1)
+    codes = []
+    for wrong_id in (topic_id, ZERO_UUID):
+        state = DeleteTopicState(name="wide", topic_id=wrong_id)
+        response = await broker.ask(DeleteTopicsRequest(topics=[state], timeout_ms=1000), 6, client_id="limited")
+        codes.append(response.responses[0].error_code)
+    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+
+
+async def test_change_that_continues_after_its_timeout_uses_the_quota(broker: InProcessBroker) -> None:
+    await broker.create_topic("wide", 60)
+    await set_quota(broker, "controller_mutation_rate", 1)
+    codes = []
+    for name in ("wide", "t"):
+        state = DeleteTopicState(name=name, topic_id=ZERO_UUID)
+        response = await broker.ask(DeleteTopicsRequest(topics=[state], timeout_ms=0), 6, client_id="limited")
+        codes.append(response.responses[0].error_code)
+    assert codes == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+
+
+async def test_validation_does_not_use_the_quota(broker: InProcessBroker) -> None:
+    await set_quota(broker, "controller_mutation_rate", 1)
+    wide, more = creation("wide", partitions=60), extension(t=60)
+    wide.validate_only = more.validate_only = True
+    for _ in range(2):
+        (created,) = (await broker.ask(wide, 7, client_id="limited")).topics
+        (extended,) = (await broker.ask(more, 3, client_id="limited")).results
+        assert (created.error_code, extended.error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+
+
 async def test_more_partitions_than_a_request_can_have_do_not_use_the_quota(broker: InProcessBroker) -> None:
     """Otherwise the first topic would use the tokens of the second one, and of all who share the quota."""
     await set_quota(broker, "controller_mutation_rate", 1)
@@ -300,6 +400,17 @@ async def test_old_clients_are_muted_instead(broker: InProcessBroker) -> None:
     response = await broker.ask(creation("a", "b", "c", "d"), 5, client_id="limited")
     assert {topic.error_code for topic in response.topics} == {ErrorCode.NONE}
     assert response.throttle_time_ms > 0
+
+
+async def test_old_clients_are_not_muted_for_changes_that_fail(broker: InProcessBroker) -> None:
+    await set_quota(broker, "controller_mutation_rate", 1)
+    await broker.ask(creation("a", "b", "c", "d"), 5, client_id="limited")
+    for request, code in (
+        (creation("a"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (creation("twice", "twice"), ErrorCode.INVALID_REQUEST),
+    ):
+        response = await broker.ask(request, 5, client_id="limited")
+        assert (response.topics[0].error_code, response.throttle_time_ms) == (code, 0)
 
 
 def test_windows_and_defaults_come_from_the_settings() -> None:
