@@ -133,6 +133,8 @@ class ConfigChanges:
         self._metadata = metadata
         self._sliced_work = sliced_work
         self._passwords = PasswordEncoder(config)
+        self._known_passwords: dict[ConfigEntity, dict[str, str]] = {}
+        """Those of each layer as it was last read, by their stored texts: to decode one takes milliseconds."""
         self._on_topic_changed = on_topic_changed
         self._on_broker_changed = on_broker_changed
         self._own_entities = own_entities
@@ -281,15 +283,16 @@ class ConfigChanges:
             self._require_this_broker(one.resource_name)
         _check_lengths(one.changes)
         await _check_hosts(one.changes)
+        entity = broker_entity(self._broker_id if per_broker else None)
 
         def edit(before: Mapping[str, str]) -> Mapping[str, str]:
-            readable, _ = self._decoded({} if one.replaces else before)
-            after = _edited(readable, one.changes, BROKER_PROPERTIES)
+            readable, _ = self._decoded(entity, before)
+            after = _edited({} if one.replaces else readable, one.changes, BROKER_PROPERTIES)
             self._check_broker(check_change(self._config, after, per_broker=per_broker))
             self._check_policy(ResourceType.BROKER.name, one.resource_name, _sent_values(one.changes))
-            return self._encoded(after)
+            unchanged = {key: before[key] for key, text in readable.items() if after.get(key) == text}
+            return self._encoded(after, unchanged)
 
-        entity = broker_entity(self._broker_id if per_broker else None)
         await self._write(entity, edit, one, validate_only=validate_only)
 
     async def _alter_own(self, own: OwnEntities, one: Alteration, *, validate_only: bool) -> None:
@@ -332,7 +335,8 @@ class ConfigChanges:
         except Undecodable as error:
             logger.error("ignoring stored dynamic settings: %s", error)
             return {}
-        readable, unreadable = self._decoded(stored)
+        readable, unreadable = self._decoded(entity, stored)
+        self._known_passwords[entity] = {stored[key]: text for key, text in readable.items() if is_password(key)}
         kept, problems = usable(readable, per_broker=per_broker)
         for problem in (*unreadable, *problems):
             logger.error("ignoring a stored dynamic setting: %s", problem)
@@ -352,21 +356,31 @@ class ConfigChanges:
             else:
                 return
 
-    def _decoded(self, stored: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    def _decoded(self, entity: ConfigEntity, stored: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         """Return a stored layer with decrypted passwords, and a line for each setting that is left out."""
+        known = self._known_passwords.get(entity, {})
         readable, problems = {}, []
         for key, text in stored.items():
+            if not is_password(key):
+                readable[key] = text
+                continue
             try:
-                readable[key] = self._passwords.decode(text) if is_password(key) else text
+                readable[key] = known[text] if text in known else self._passwords.decode(text)
             except CannotDecode as error:
                 problems.append(f"{key}: {error}")
         return readable, problems
 
-    def _encoded(self, layer: Mapping[str, str]) -> dict[str, str]:
+    def _encoded(self, layer: Mapping[str, str], unchanged: Mapping[str, str]) -> dict[str, str]:
+        """Return a layer as it is stored. What is `unchanged` keeps its stored text: to encode one takes milliseconds.
+
+        Raises KafkaError(INVALID_CONFIG).
+        """
+        changed = layer.keys() - unchanged.keys()
         try:
-            return {key: self._passwords.encode(text) if is_password(key) else text for key, text in layer.items()}
+            encoded = {key: self._passwords.encode(layer[key]) for key in changed if is_password(key)}
         except CannotEncode as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return {**layer, **unchanged, **encoded}
 
 
 def _check_shape(changes: Sequence[KeyChange]) -> None:

@@ -3,6 +3,9 @@
 import asyncio
 import logging
 from functools import partial
+from hashlib import pbkdf2_hmac
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import AsyncMock
 from uuid import uuid4
 
@@ -12,6 +15,7 @@ from base.pause import never, whole
 from broker.cluster.metadata_cache import MetadataCache, TopicState
 from broker.cluster.topic_configs import TopicConfigs
 from broker.loop.slices import SlicedWork
+from broker.security import password_encoder
 from broker.settings.config_changes import Alteration, ConfigChanges, KeyChange, Operation, ResourceType
 from config import broker_properties as rows
 from config.broker import BrokerConfig
@@ -25,6 +29,7 @@ from tests.support.manual_clock import ManualClock
 
 BROKER_ID, OTHER_ID = 1, 2
 TOPIC = "t"
+PASSWORDS = [f"listener.name.a.ssl.{name}.password" for name in ("key", "keystore", "truststore")]
 
 
 class Here:
@@ -32,7 +37,7 @@ class Here:
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
-        self.config = BrokerConfig.from_properties({})
+        self.config = BrokerConfig.from_properties({"password.encoder.secret": "s"})
         self.topic_configs = TopicConfigs(self.config, partial(overrides_of_topics, store))
         self.reported: list[str] = []
         self.metadata = MetadataCache("cluster")
@@ -220,3 +225,44 @@ async def test_more_changes_than_there_are_settings_are_refused(here: Here) -> N
         ErrorCode.INVALID_REQUEST,
         "more than 1000 changes of one resource",
     )
+
+
+@pytest.fixture
+def derivations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One element for each key that is derived from the secret of passwords, which holds the event loop."""
+    digests: list[str] = []
+
+    def derived(digest: str, *values: Any) -> bytes:
+        digests.append(digest)
+        return pbkdf2_hmac(digest, *values)
+
+    monkeypatch.setattr(password_encoder, "hashlib", SimpleNamespace(pbkdf2_hmac=derived))
+    return digests
+
+
+async def test_unchanged_passwords_are_neither_decoded_nor_encoded(here: Here, derivations: list[str]) -> None:
+    this_broker = paths.broker_entity(BROKER_ID)
+    for number, key in enumerate(PASSWORDS):
+        assert await here.set(ResourceType.BROKER, str(BROKER_ID), key, f"password {number}") is None
+    stored = await entity_overrides(here.store, this_broker)
+    derivations.clear()
+    assert await here.set(ResourceType.BROKER, str(BROKER_ID), "num.io.threads", "9") is None
+    assert await here.set(ResourceType.BROKER, str(BROKER_ID), PASSWORDS[0], "password 0") is None
+    assert derivations == []
+    assert await entity_overrides(here.store, this_broker) == {**stored, "num.io.threads": "9"}
+    assert here.config.dynamic_broker[PASSWORDS[2]] == "password 2"
+
+
+async def test_changed_password_is_encoded_once_and_decoded_once(here: Here, derivations: list[str]) -> None:
+    for password in ("before", "after"):
+        derivations.clear()
+        assert await here.set(ResourceType.BROKER, str(BROKER_ID), PASSWORDS[0], password) is None
+        assert len(derivations) == 2
+        assert here.config.dynamic_broker == {PASSWORDS[0]: password}
+
+
+async def test_setting_with_the_stored_text_of_a_password_does_not_show_it(here: Here) -> None:
+    assert await here.set(ResourceType.BROKER, str(BROKER_ID), PASSWORDS[0], "secret") is None
+    encoded = (await entity_overrides(here.store, paths.broker_entity(BROKER_ID)))[PASSWORDS[0]]
+    assert await here.set(ResourceType.BROKER, str(BROKER_ID), "no.such.setting", encoded) is None
+    assert here.config.dynamic_broker["no.such.setting"] == encoded
