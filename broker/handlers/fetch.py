@@ -155,7 +155,8 @@ class _Reader:
             bytes_max = min(bytes_max, request.max_bytes)
         if services.enforced_quotas.is_active and not self._is_follower:
             allowed = services.enforced_quotas.window_max(*context.quota_entity, Key.FETCH)
-            bytes_max = bytes_max if allowed is None else min(bytes_max, int(allowed))
+            if allowed is not None:
+                bytes_max = min(bytes_max, max(1, int(allowed)))  # with 0, no fetch would wait for records
         state = request.replica_state
         near_reads = services.fetch_service.near_reads
         reads_followers = replica_id == CONSUMER and version >= FIRST_VERSION_WITH_FOLLOWERS

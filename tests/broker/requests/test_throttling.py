@@ -74,11 +74,10 @@ def produce(acks: int = 1) -> ProduceRequest:
     )
 
 
-def fetch(max_wait_ms: int = 0) -> FetchRequest:
+def fetch(max_wait_ms: int = 0, min_bytes: int = 1) -> FetchRequest:
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    return FetchRequest(
-        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
-    )
+    topic = FetchTopic(topic="t", partitions=[partition])
+    return FetchRequest(replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=min_bytes, topics=[topic])
 
 
 def join() -> JoinGroupRequest:
@@ -138,6 +137,22 @@ async def test_fetch_is_not_larger_than_the_windows_of_the_quota(broker: InProce
     await set_quota(broker, "consumer_byte_rate", SIZE / 5)
     response = await broker.ask(fetch(), 4, client_id="limited")
     assert 0 < len(response.responses[0].partitions[0].records) <= 2 * SIZE
+
+
+async def test_fetch_waits_for_records_even_if_the_quota_allows_none(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock=clock) as broker:
+        await broker.create_topic("t")
+        await set_quota(broker, "consumer_byte_rate", 0)
+        at_once = await broker.ask(fetch(max_wait_ms=60_000, min_bytes=0), 4, client_id="limited")
+        assert at_once.throttle_time_ms == 0
+        fetching = asyncio.ensure_future(broker.ask(fetch(max_wait_ms=60_000), 4, client_id="limited"))
+        await asyncio.sleep(0)
+        assert not fetching.done()
+        await broker.ask(produce(), 9)
+        response = await fetching
+        assert response.responses == []
+        assert response.throttle_time_ms > 0
 
 
 async def test_request_time_over_the_quota_mutes_for_a_window_at_most(broker: InProcessBroker) -> None:
