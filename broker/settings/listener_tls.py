@@ -65,8 +65,9 @@ _STORE_ROWS: tuple[Property[Any], ...] = (
     rows.SSL_PROTOCOL,
     rows.SSL_ENABLED_PROTOCOLS,
     rows.SSL_CIPHER_SUITES,
+    rows.SSL_ENDPOINT_IDENTIFICATION_ALGORITHM,
 )
-"""Settings from which a context is made."""
+"""Settings from which the contexts of a listener are made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,6 +212,15 @@ def test_the_name_of_other_brokers_is_checked_unless_that_is_switched_off(
     assert tls.broker_context("SSL").check_hostname is checks
 
 
+def test_changed_check_of_names_is_in_force_with_unchanged_stores(stores: Stores, server: Path) -> None:
+    tls = ListenerTls(config(stores))
+    with pytest.raises(InvalidSecurityError, match="expected https or an empty value"):
+        tls.check(config(stores, ssl_endpoint_identification_algorithm="nonsense"))
+    for algorithm, checks in (("", False), ("https", True)):
+        tls.reload(config(stores, ssl_endpoint_identification_algorithm=algorithm))
+        assert tls.broker_context("SSL").check_hostname is checks
+
+
 def test_listener_without_a_key_store_is_an_error() -> None:
     bare = BrokerConfig.from_properties({"listeners": "SSL://:0", "security.inter.broker.protocol": "SSL"})
     with pytest.raises(InvalidSecurityError, match=r"ssl\.keystore\.location"):
