@@ -13,7 +13,7 @@ from config import broker_properties as rows
 from config import checks
 from config.broker import LISTENER_PREFIX, BrokerConfig, base_row
 from config.broker_properties import BROKER_PROPERTIES
-from config.definition import ConfigError, ConfigErrors, Property, UpdateMode, Visibility
+from config.definition import ConfigError, ConfigErrors, Property, UpdateMode
 from config.listeners import LISTENER_KEYS
 from protocol.errors import ErrorCode, KafkaError
 
@@ -43,6 +43,18 @@ PER_LISTENER_ONLY = frozenset(
     )
 )
 
+# Kafka's table does not have the settings of its authorizer, which is a plug-in, so Kafka accepts any change of them.
+OF_AUTHORIZER: frozenset[Property[object]] = frozenset(
+    (
+        rows.SUPER_USERS,
+        rows.ALLOW_EVERYONE_IF_NO_ACL_FOUND,
+        rows.AUTHORIZER_ZOOKEEPER_URL,
+        rows.AUTHORIZER_ZOOKEEPER_CONNECTION_TIMEOUT_MS,
+        rows.AUTHORIZER_ZOOKEEPER_SESSION_TIMEOUT_MS,
+        rows.AUTHORIZER_ZOOKEEPER_MAX_IN_FLIGHT_REQUESTS,
+    )
+)
+
 
 def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broker: bool) -> BrokerConfig:
     """Return `config` with `proposed` as its dynamic layer of this broker, or that of the whole cluster.
@@ -50,7 +62,7 @@ def check_change(config: BrokerConfig, proposed: Mapping[str, str], *, per_broke
     Raises:
         KafkaError: INVALID_REQUEST.
     """
-    _refuse("Cannot update these configs dynamically", filter(_needs_restart_in_kafka, proposed))
+    _refuse("Cannot update these configs dynamically", filter(_is_read_only, proposed))
     _refuse(
         "These security configs can be dynamically updated only per-listener using the listener prefix",
         filter(PER_LISTENER_ONLY.__contains__, proposed),
@@ -114,7 +126,7 @@ def contradicting(
 
 
 def _problem(key: str, text: str, *, per_broker: bool) -> str | None:
-    if _needs_restart_in_kafka(key) or _needs_restart_here(key):
+    if _is_read_only(key) or _needs_restart_here(key):
         return f"{key} does not change without a restart"
     if key in PER_LISTENER_ONLY:
         return f"{key} needs the prefix of a listener"
@@ -129,10 +141,9 @@ def _problem(key: str, text: str, *, per_broker: bool) -> str | None:
     return None
 
 
-def _needs_restart_in_kafka(key: str) -> bool:
-    # Kafka's table does not have the settings of plug-ins, so Kafka accepts any change of them.
+def _is_read_only(key: str) -> bool:
     row = BROKER_PROPERTIES.get(key)
-    return row is not None and row.update_mode is UpdateMode.READ_ONLY and row.visibility is not Visibility.FOREIGN
+    return row is not None and row.update_mode is UpdateMode.READ_ONLY and row not in OF_AUTHORIZER
 
 
 def _needs_restart_here(key: str) -> bool:

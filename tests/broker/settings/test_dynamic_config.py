@@ -4,7 +4,8 @@ import pytest
 
 from broker.settings.dynamic_config import check_change, contradicting, usable
 from config.broker import BrokerConfig
-from config.definition import ConfigError, ConfigErrors
+from config.broker_properties import BROKER_PROPERTIES
+from config.definition import ConfigError, ConfigErrors, UpdateMode, Visibility
 from config.documentation import page
 from protocol.errors import ErrorCode, KafkaError
 
@@ -12,6 +13,7 @@ STATIC = {"num.io.threads": "8", "log.cleaner.threads": "1", "background.threads
 
 REFUSED = [
     ({"broker.rack": "a"}, True, "Cannot update these configs dynamically: Set(broker.rack)"),
+    ({"console.write.enable": "true"}, False, "Cannot update these configs dynamically: Set(console.write.enable)"),
     (
         {"log.retention.hours": "1", "broker.id": "2"},
         True,
@@ -119,8 +121,18 @@ ACCEPTED = [
     ({"listeners": "PLAINTEXT://:1"}, True),
     ({"listener.name.new.sasl.enabled.mechanisms": "PLAIN"}, True),
     ({"my.plugin.setting": "x"}, False),
+    ({"super.users": "User:a", "allow.everyone.if.no.acl.found": "true"}, False),
+    ({"authorizer.zookeeper.url": "host:2181", "authorizer.zookeeper.session.timeout.ms": "1000"}, True),
     ({"sasl.kerberos.min.time.before.relogin": "58000"}, True),
     ({"sasl.login.refresh.window.factor": "0.5"}, True),
+]
+
+OWN_READ_ONLY = [
+    name
+    for name, row in BROKER_PROPERTIES.items()
+    if row.visibility is Visibility.FOREIGN
+    and row.update_mode is UpdateMode.READ_ONLY
+    and not name.startswith(("super.users", "allow.everyone.if.no.acl.found", "authorizer.zookeeper."))
 ]
 
 
@@ -130,6 +142,18 @@ def test_invalid_change_fails_with_invalid_request(proposed: dict[str, str], per
     with pytest.raises(KafkaError) as refused:
         check_change(config, proposed, per_broker=per_broker)
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+@pytest.mark.parametrize("per_broker", [True, False])
+@pytest.mark.parametrize("key", OWN_READ_ONLY)
+def test_own_setting_that_needs_a_restart_is_refused_and_ignored_if_it_was_stored(key: str, per_broker: bool) -> None:
+    config = BrokerConfig.from_properties(STATIC)
+    with pytest.raises(KafkaError) as refused:
+        check_change(config, {key: "1"}, per_broker=per_broker)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert refused.value.message == f"Cannot update these configs dynamically: Set({key})"
+    assert usable({key: "1"}, per_broker=per_broker) == ({}, [f"{key} does not change without a restart"])
+    assert "| restart |" in row_of_page(key)
 
 
 @pytest.mark.parametrize(("proposed", "per_broker"), ACCEPTED)
@@ -162,6 +186,7 @@ def test_the_layer_that_is_not_changed_counts_as_well() -> None:
         ("metric.reporters", "os:Path", False, False),
         ("num.io.threads", "4000", True, True),
         ("my.plugin.setting", "x", True, True),
+        ("super.users", "User:a", False, True),
     ],
 )
 def test_stored_setting_that_is_not_dynamic_is_dropped_with_a_problem(
