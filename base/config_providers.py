@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from base import properties
+from base.small_file import read_small_file
 
 PROVIDERS: Final = "config.providers"
-FILE_SIZE_MAX: Final = 1 << 20
 _REFERENCE: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}:]*)\}")
 _ALLOWED_PATHS: Final = "allowed.paths"
 _ALLOWED_NAMES: Final = "allowlist.pattern"
@@ -101,7 +101,7 @@ def _from_file(limit: str, _environment: Mapping[str, str]) -> Provider:
     require_allowed = _path_check(limit)
 
     def provide(path: str, key: str) -> str:
-        return properties.parse_bytes(_content(require_allowed(Path(path))))[key]
+        return properties.parse_bytes(read_small_file(require_allowed(Path(path))))[key]
 
     return provide
 
@@ -112,7 +112,7 @@ def _from_directory(limit: str, _environment: Mapping[str, str]) -> Provider:
     def provide(path: str, key: str) -> str:
         if "/" in key or key in ("", ".", ".."):
             raise ValueError("the key must be the name of a file in the folder")
-        return _content(require_allowed(Path(path)) / key).decode()
+        return read_small_file(require_allowed(Path(path)) / key).decode()
 
     return provide
 
@@ -130,15 +130,6 @@ def _path_check(limit: str) -> Callable[[Path], Path]:
         return path
 
     return check
-
-
-def _content(path: Path) -> bytes:
-    """Raises OSError, and ValueError for a file that is too large."""
-    with path.open("rb") as file:
-        content = file.read(FILE_SIZE_MAX + 1)
-    if len(content) > FILE_SIZE_MAX:
-        raise ValueError(f"{path} has more than {FILE_SIZE_MAX} bytes")
-    return content
 
 
 class _Kind(NamedTuple):

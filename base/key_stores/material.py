@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -24,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from base.dataclass import dataclass
 from base.key_stores import jks
+from base.small_file import UnsuitableFileError, read_small_file
 
 PEM, JKS, PKCS12 = "PEM", "JKS", "PKCS12"
 TYPES = (JKS, PKCS12, PEM)
@@ -135,9 +135,11 @@ def _content(source: StoreSource) -> bytes:
     if source.location is None:
         raise InvalidStoreError(f"the {source} needs a location")
     try:
-        return Path(source.location).read_bytes()
+        return read_small_file(source.location)
     except OSError as error:
         raise InvalidStoreError(f"cannot read the {source}: {error.strerror}") from error
+    except UnsuitableFileError as error:
+        raise InvalidStoreError(f"cannot read the {source.type} store: {error}") from error
 
 
 def _is_jks(data: bytes) -> bool:

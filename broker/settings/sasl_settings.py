@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from base.jaas import JaasError, LoginModule, is_true, parse_entry, parse_file
+from base.small_file import read_small_file
 from broker.network.sasl import gssapi, oauthbearer, plain
 from broker.network.sasl.broker_login import BrokerLogin, Run
 from broker.network.sasl.exchange import Exchange, Login
@@ -297,7 +297,7 @@ def read_jaas_file(config: BrokerConfig) -> Mapping[str, list[LoginModule]]:
     if not path:
         return {}
     try:
-        return parse_file(Path(path).read_text(encoding="utf-8"))
+        return parse_file(read_small_file(path).decode())
     except (OSError, ValueError) as error:
         raise InvalidSecurityError(
             f"Invalid value {path} for configuration {rows.JAVA_SECURITY_AUTH_LOGIN_CONFIG.name}: {error}"

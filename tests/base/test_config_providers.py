@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from base.config_providers import FILE_SIZE_MAX, ConfigProviders, Problem
+from base.config_providers import ConfigProviders, Problem
+from base.small_file import SIZE_MAX
 
 PACKAGE = "org.apache.kafka.common.config.provider"
 SETTINGS = {
@@ -70,7 +71,7 @@ def test_a_limit_that_is_invalid_is_named_and_its_provider_reads_nothing(name: s
 
 
 def test_a_file_without_end_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(b"x" * (FILE_SIZE_MAX + 1))
+    (tmp_path / "large").write_bytes(b"x" * (SIZE_MAX + 1))
     problem = resolved(f"${{directory:{tmp_path}:large}}", {})
     assert isinstance(problem, Problem)
-    assert problem.reason.endswith(f"large has more than {FILE_SIZE_MAX} bytes")
+    assert problem.reason.endswith(f"large has more than {SIZE_MAX} bytes")

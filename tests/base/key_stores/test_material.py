@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from base.key_stores.material import InvalidStoreError, StoreSource, read_identity, read_trusted
+from base.small_file import SIZE_MAX
 from tests.support.certificates import KEY_PASSWORD, STORE_PASSWORD, Stores
 from tests.support.parts import need_command, skip_when_unavailable
 
@@ -104,6 +105,19 @@ def test_missing_store_is_named_once(read: Callable[[StoreSource], object], tmp_
     with pytest.raises(InvalidStoreError) as caught:
         read(StoreSource("PEM", str(missing)))
     assert str(caught.value) == f"cannot read the PEM store {missing}: No such file or directory"
+
+
+@pytest.mark.parametrize("store_type", ["PEM", "PKCS12", "JKS"])
+@pytest.mark.parametrize("read", [read_identity, read_trusted])
+def test_store_that_is_no_small_file_is_rejected(
+    read: Callable[[StoreSource], object], store_type: str, tmp_path: Path
+) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(bytes(SIZE_MAX + 1))
+    for path, reason in (("/dev/null", "is not a regular file"), (str(large), f"has more than {SIZE_MAX} bytes")):
+        with pytest.raises(InvalidStoreError) as caught:
+            read(StoreSource(store_type, path))
+        assert str(caught.value) == f"cannot read the {store_type} store: {path} {reason}"
 
 
 def test_damaged_jks_store_is_an_error(stores: Stores, pem: Path, tmp_path: Path) -> None:

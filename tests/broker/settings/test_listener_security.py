@@ -99,6 +99,10 @@ def test_a_user_of_the_broker_itself_is_no_user_of_clients() -> None:
         ({"sasl.enabled.mechanisms": "PLAIN", JAAS_KEY: USERS * 2}, [JAAS_KEY, "2 login modules"]),
         ({"sasl.enabled.mechanisms": "PLAIN", JAAS_KEY: f"{SCRAM} required;"}, [JAAS_KEY, SCRAM, PLAIN]),
         ({"sasl.enabled.mechanisms": "PLAIN", "java.security.auth.login.config": "/no/file"}, ["/no/file"]),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN", "java.security.auth.login.config": "/dev/null"},
+            ["java.security.auth.login.config", "/dev/null is not a regular file"],
+        ),
     ],
 )
 def test_invalid_setting_is_named(settings: dict[str, str], words: list[str]) -> None:
