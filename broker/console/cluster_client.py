@@ -34,6 +34,7 @@ from protocol.api_key import ApiKey
 from protocol.codec import decoder, encode
 from protocol.errors import ErrorCode, KafkaError, Malformed
 from protocol.headers import read_response_header, request_header
+from protocol.messages.fetch import FetchResponse
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.reader import ELEMENTS_UNLIMITED, TooManyElements
 from protocol.schema import message_info
@@ -87,7 +88,7 @@ class ClusterClient:
         )
 
     async def ask(self, broker_id: int, request: object, *, timeout_ms: int = TIMEOUT_MS) -> Any:
-        """Return the response of one broker; another one may take `timeout_ms`.
+        """Return the response of one broker; another one may take `timeout_ms`. Its records stay valid.
 
         Raises:
             PeerUnavailable: another broker did not respond in time, or is not alive.
@@ -106,6 +107,8 @@ class ClusterClient:
             connection = self._services.peers.connect_as(CLIENT_ID, Link(CLIENT_ID, broker_id), asks_versions=True)
             self._connections[broker_id] = connection
         response = await connection.ask(request, version, timeout_ms=timeout_ms)
+        if api.key == ApiKey.FETCH:
+            _keep_records(response)  # before anything else runs
         if self._services.authorizer.is_active:
             self._hide(api, response)
         return response
@@ -239,6 +242,14 @@ class ClusterClient:
             may_see = partial(self.may, Operation.DESCRIBE, ResourceType.TOPIC)
             for group in response.groups:
                 group.topics = [each for each in group.topics if may_see(each.name)]
+
+
+def _keep_records(response: FetchResponse) -> None:
+    """Copy the records of a response: those of another broker are views, which its next response overwrites."""
+    for topic in response.responses:
+        for partition in topic.partitions:
+            if partition.records is not None:
+                partition.records = memoryview(bytes(partition.records))
 
 
 @dataclass(frozen=True, slots=True)
