@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import translate
+from functools import lru_cache
 
 from base.dataclass import dataclass
 from broker.metrics.metric import TagValues
@@ -109,5 +110,11 @@ def unquoted(value: str) -> str:
 def _matches(pattern: str, text: str) -> bool:
     if not WILDCARDS & set(pattern):
         return pattern == text
+    return _expression(pattern).match(text) is not None
+
+
+@lru_cache(maxsize=64)
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a pattern, which many names are compared with."""
     # fnmatch's expressions do not backtrack. Square brackets have no meaning here.
-    return re.compile(translate(pattern.replace("[", "[[]"))).match(text) is not None
+    return re.compile(translate(pattern.replace("[", "[[]")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import random
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from base.pause import never, whole
+from broker.metrics import object_names
 from broker.metrics.histogram import Histogram
 from broker.metrics.jolokia import (
     BODY_SIZE_MAX,
@@ -419,6 +421,15 @@ def test_rates_before_the_first_tick_are_zero() -> None:
 def test_a_hostile_name_is_refused_in_linear_time(text: str) -> None:
     with pytest.raises(ObjectNameError):
         parse_object_name(text)  # in cubic time it takes a minute
+
+
+def test_a_pattern_is_translated_once_for_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    translated: list[str] = []
+    monkeypatch.setattr(object_names, "translate", lambda text: translated.append(text) or fnmatch.translate(text))
+    pattern = parse_object_name(f"kafka.log:type=Log,topic=*{'a' * 900}")
+    names = [str(number) + "a" * 900 for number in range(500)]
+    assert all(pattern.matches(("type", "topic"), ("Log", name)) for name in names)
+    assert len(translated) == 1
 
 
 def test_a_pattern_has_a_limited_number_of_wildcards() -> None:
