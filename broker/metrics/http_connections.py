@@ -4,7 +4,8 @@ Owns the limits. Must not know what is served.
 
 A connection above the limit is closed immediately. A connection that has not completed its TLS handshake, and sent a
 whole request header, after `FIRST_REQUEST_S` is closed as well, so that clients which send nothing make room. So is one
-whose request has no whole body after `BODY_S`.
+whose request has no whole body after `BODY_S`. A path has at most `SEGMENTS_MAX` parts, because the search for its
+handler takes a time of their square.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 from aiohttp import web
@@ -31,6 +34,8 @@ BODY_SIZE_MAX: Final = 2 << 20
 BODY_S: Final = 10.0
 LINE_SIZE_MAX: Final = 128 << 10
 """Bytes of a request line. The cursor in the address of a page of records has about 17 bytes a partition."""
+SEGMENTS_MAX: Final = 64
+"""Parts of a path; slashes in names are written `%2F`."""
 REASON_MAX: Final = 200
 LINGERING_S: Final = 1.0
 """How long the rest of a body is received after the response, so that the client gets to read it."""
@@ -114,7 +119,21 @@ class BoundedRunner(web.AppRunner):
         """New connections that have not sent a whole request header."""
         self._opening: set[asyncio.Task[None]] = set()
         """Accepted connections that have not completed their TLS handshake; the server does not know them yet."""
-        application.on_response_prepare.append(self._note)
+
+    async def setup(self) -> None:
+        await super().setup()
+        server = self.server
+        assert server is not None
+        server.request_handler = partial(self._serve, server.request_handler)
+
+    async def _serve(
+        self, serve: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], request: web.BaseRequest
+    ) -> web.StreamResponse:
+        """Serve a request whose whole header has arrived."""
+        self._silent.discard(request.protocol)
+        if request.rel_url.raw_path.count("/") > SEGMENTS_MAX:
+            return web.Response(status=HTTPStatus.REQUEST_URI_TOO_LONG, text="the path has too many parts\n")
+        return await serve(request)
 
     def listen(self, bound: socket.socket, context: ServerContext | None) -> asyncio.Task[None]:
         """Accept connections on a listening socket until the task is cancelled; with TLS if there is a `context`.
@@ -168,6 +187,3 @@ class BoundedRunner(web.AppRunner):
             self._silent.discard(protocol)
             if protocol.transport is not None:
                 protocol.transport.abort()
-
-    async def _note(self, request: web.Request, response: web.StreamResponse) -> None:
-        self._silent.discard(request.protocol)

@@ -7,10 +7,13 @@ import contextlib
 import itertools
 import socket
 import ssl
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from broker.metrics import http_connections
 from tests.support.certificates import Stores
@@ -67,6 +70,56 @@ async def test_connections_without_a_request_are_closed(tmp_path: Path, monkeypa
         assert (await asyncio.wait_for(quick.read(), 5)).count(b"200 OK") == 1
         for writer in (slow_writer, quick_writer):
             writer.close()
+
+
+async def test_request_that_takes_longer_than_a_header_may_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connections, "FIRST_REQUEST_S", 0.2)
+
+    async def slow(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.6)
+        return web.Response(text="made")
+
+    application = web.Application()
+    application.router.add_get("/slow", slow)
+    async with served(application) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).endswith(b"made")
+        writer.close()
+
+
+async def test_path_of_many_parts_is_refused_without_a_search() -> None:
+    """aiohttp looks for a handler of each beginning of a path."""
+    searched: list[str] = []
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        searched.append(request.path)
+        return web.Response()
+
+    runner = http_connections.BoundedRunner(web.Application(), shutdown_timeout=1)
+    statuses = [
+        (await runner._serve(handle, make_mocked_request("GET", path))).status
+        for path in ("/a" * 64, "/a" * 65, "/" * 130_000, "/x?" + "/" * 100_000)
+    ]
+    await runner.cleanup()
+    assert statuses == [200, 414, 414, 200]
+    assert searched == ["/a" * 64, "/x"]
+
+
+@contextlib.asynccontextmanager
+async def served(application: web.Application) -> AsyncIterator[int]:
+    runner = http_connections.BoundedRunner(application, shutdown_timeout=1)
+    await runner.setup()
+    bound = socket.create_server(("127.0.0.1", 0))
+    listening = runner.listen(bound, None)
+    try:
+        yield bound.getsockname()[1]
+    finally:
+        listening.cancel()
+        await asyncio.wait([listening])
+        await runner.cleanup()
 
 
 async def test_connections_count_before_their_tls_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
