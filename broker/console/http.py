@@ -41,6 +41,7 @@ from protocol.errors import KafkaError, Malformed
 
 logger = logging.getLogger("milena.console")
 
+MAY_BE_MADE: Final = "the change, or a part of it, may have been made: look before you repeat it"
 REQUEST_TIME_MAX_S: Final = 20.0
 REQUESTS_MAX: Final = 32
 """Requests for JSON that are served at the same time; further ones wait for their turn."""
@@ -174,11 +175,13 @@ class ConsoleHttp:
             async with asyncio.timeout(REQUEST_TIME_MAX_S), self._requests:
                 body = await self._body(resource, request)
         except TimeoutError:
-            hint = "the change, or a part of it, may have been made: look before you repeat it"
             raise ProblemError(
                 HTTPStatus.GATEWAY_TIMEOUT,
-                f"not ready within {REQUEST_TIME_MAX_S:.0f} s: {hint if resource.is_write else 'ask for less'}",
+                f"not ready within {REQUEST_TIME_MAX_S:.0f} s: {MAY_BE_MADE if resource.is_write else 'ask for less'}",
             ) from None
+        except PeerUnavailable as error:
+            hint = f": {MAY_BE_MADE}" if resource.is_write else ""
+            raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}{hint}") from None
         response = web.Response(body=body, content_type="application/json", charset="utf-8")
         response.headers.update({**SECURITY_HEADERS, **NOT_STORED})
         try:

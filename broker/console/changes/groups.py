@@ -10,7 +10,16 @@ from typing import Any, Final, Literal, TypedDict
 
 from base.topic_partition import TopicPartition
 from broker.console.bodies import require_range
-from broker.console.changes.change import NO_LONGER, Change, Confirmation, Plan, change_row, changed, require_success
+from broker.console.changes.change import (
+    NO_LONGER,
+    TIMEOUT_MS,
+    Change,
+    Confirmation,
+    Plan,
+    change_row,
+    changed,
+    require_success,
+)
 from broker.console.cluster_client import EARLIEST, LATEST
 from broker.console.committed_offsets import committed
 from broker.console.console import Console
@@ -154,7 +163,7 @@ async def delete_group(console: Console, *, group: str, body: Confirmation) -> C
     rows = [change_row(f"group {group}", f"offsets of {len(before)} partitions of {topics} topics", None)]
 
     async def perform() -> list[str]:
-        response = await console.client.ask(broker, DeleteGroupsRequest(groups_names=[group]))
+        response = await console.client.ask(broker, DeleteGroupsRequest(groups_names=[group]), timeout_ms=TIMEOUT_MS)
         require_success(response.results[0].error_code, f"group {group!r}")
         console.group_offsets.forget()
         return [""]
@@ -181,7 +190,7 @@ async def delete_group_topic(console: Console, *, group: str, name: str, body: C
     )
 
     async def perform() -> list[str]:
-        response = await console.client.ask(broker, request)
+        response = await console.client.ask(broker, request, timeout_ms=TIMEOUT_MS)
         require_success(response.error_code, f"group {group!r}")
         console.group_offsets.forget()
         problems = dict.fromkeys(offsets, "")
@@ -236,7 +245,7 @@ async def _commit(console: Console, broker: int, group: str, rows: list[ResetRow
         group_id=group,
         topics=[OffsetCommitRequestTopic(name=name, partitions=each) for name, each in by_topic.items()],
     )
-    response = await console.client.ask(broker, request)
+    response = await console.client.ask(broker, request, timeout_ms=TIMEOUT_MS)
     console.group_offsets.forget()
     codes = {(topic.name, one.partition_index): one.error_code for topic in response.topics for one in topic.partitions}
     problems = {each: ErrorCode(code).name for each, code in codes.items() if code}

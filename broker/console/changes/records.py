@@ -9,7 +9,7 @@ import binascii
 from typing import Final, Literal, TypedDict
 
 from broker.cluster.metadata_cache import NO_LEADER
-from broker.console.changes.change import require_success
+from broker.console.changes.change import TIMEOUT_MS, require_success
 from broker.console.changes.murmur2 import murmur2
 from broker.console.console import Console
 from broker.console.problem import ProblemError, bad_request, of_code
@@ -155,7 +155,7 @@ async def _produce(console: Console, name: str, partition: int, record: RecordDa
             )
         ],
     )
-    result = (await console.client.ask(leader, request)).responses[0].partition_responses[0]
+    result = (await console.client.ask(leader, request, timeout_ms=TIMEOUT_MS)).responses[0].partition_responses[0]
     require_success(result.error_code, result.error_message or f"{name}-{partition}")
     return Produced(topic=name, partition=partition, offset=str(result.base_offset))
 

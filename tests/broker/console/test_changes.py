@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from base.topic_partition import TopicPartition
+from broker.console.changes.records import PRODUCE_TIMEOUT_MS
 from broker.console.cluster_client import ClusterClient
+from broker.network.outgoing import PeerUnavailable
 from protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tests.broker.console.conftest import ConsoleUser
 from tests.broker.console.test_resources import commit, numbers, records_of
@@ -284,3 +286,22 @@ async def test_settings_of_topics_need_their_own_permission(console: ConsoleUser
         await allow(console, TOPIC, "t", operation)
         assert (await console.get("/topics/t"))["overrides"] == settings
         assert [each["overrides"] for each in (await console.get("/topics"))["topics"]] == [len(settings)]
+
+
+async def test_change_that_another_broker_does_not_confirm_in_time_may_have_been_made(
+    console: ConsoleUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker may wait for its followers as long as the request says."""
+    await console.broker.create_topic("t")
+    timeouts_ms: list[int] = []
+
+    async def ask(client: ClusterClient, broker: int, request: object, *, timeout_ms: int = 3_000) -> object:
+        timeouts_ms.append(timeout_ms)
+        raise PeerUnavailable("broker 2 is unavailable")
+
+    monkeypatch.setattr(ClusterClient, "ask", ask)
+    record = {"partition": 0, "key": None, "value": "v", "headers": [], "encoding": "text"}
+    status, body = await console.send("POST", "/topics/t/records", record)
+    assert status == 503, body
+    assert body["error"].startswith("broker 2 is unavailable: the change, or a part of it, may have been made")
+    assert min(timeouts_ms) > PRODUCE_TIMEOUT_MS
