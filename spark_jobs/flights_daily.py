@@ -19,7 +19,7 @@ Delivery (Spark repeats a batch after a crash, with the same id, input and state
 
 - topic: idempotent key. A repeated batch writes the same keys again, and the last value is valid.
 - Parquet: the folder of a batch is replaced as a whole, by one file. The ids belong to a checkpoint, so the job
-  rejects a new checkpoint together with a folder that has batches.
+  rejects a folder with batches that the checkpoint has not begun.
 
 Delivery: I for the topic, O for the folder. A record that is not a flight is no JSON object with a carrier.
 """
@@ -34,12 +34,14 @@ from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs.flights import TOPIC_CONFIG
 from spark_jobs.skeleton.delivery import refuse_foreign_output, start_batch_query, write_topic
+from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.job import COMPACTED, Job
 from spark_jobs.skeleton.parameters import JobParameters, checked, is_time_zone
 from spark_jobs.skeleton.records import read_input, start_dead_letters, timed_rule
 
 _FLIGHT_SCHEMA = "carrier string, dep_time int, dep_delay int"
 _KEY_SEPARATOR = "|"
+_BATCH = "batch="  # begins the name of a batch's folder
 # Partitions of a backlog are not read at the same speed: with the carriers in a few of them, one can be five days of
 # flights ahead of another. The newest flight of all partitions moves the watermark.
 _WATERMARK = "7 days"
@@ -53,7 +55,8 @@ class FlightsDailyParameters(JobParameters):
 
 def build(spark: SparkSession, parameters: FlightsDailyParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if checkpoint and Parquet folder do not belong together."""
-    refuse_foreign_output(spark, parameters, parameters.parquet, "batch=")
+    newest_batch = Folder(spark, parameters.parquet).highest_number(_BATCH)
+    refuse_foreign_output(spark, parameters, parameters.parquet, _BATCH, newest_batch=newest_batch)
     rule = timed_rule(parameters, _FLIGHT_SCHEMA, "body.carrier IS NOT NULL", "a flight")
     flights = read_input(spark, parameters, rule).selectExpr(
         "body.carrier", "body.dep_time", "body.dep_delay", "time AS departed"
@@ -107,7 +110,7 @@ def _write_batch(rows: DataFrame, batch: int, parameters: FlightsDailyParameters
     rows.persist()
     try:
         if not rows.isEmpty():
-            rows.coalesce(1).write.mode("overwrite").parquet(f"{parameters.parquet}/batch={batch}")
+            rows.coalesce(1).write.mode("overwrite").parquet(f"{parameters.parquet}/{_BATCH}{batch}")
             write_topic(_to_records(rows), parameters)
     finally:
         rows.unpersist()

@@ -23,11 +23,13 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from spark_jobs.skeleton.delivery import refuse_foreign_output
+from spark_jobs.skeleton.folders import Folder
 from spark_jobs.skeleton.formats.json_schemas import columns_rule, declared_schema, pinned_schema, refuse_pinned
 from spark_jobs.skeleton.job import Job
 from spark_jobs.skeleton.parameters import JobParameters
 from spark_jobs.skeleton.records import read_input, read_stream, start_dead_letters
 
+_METADATA_LOG = "_spark_metadata"  # has a file for each batch, such as `7` or `9.compact`
 FORMATS = ("parquet", "json", "avro", "orc")
 PARTITION_COLUMNS = ("topic", "partition", "date", "hour")
 
@@ -44,7 +46,8 @@ class LakeLoadParameters(JobParameters):
 
 def build(spark: SparkSession, parameters: LakeLoadParameters) -> list[StreamingQuery]:
     """Start the query. Raises JobError if the folder has the output of another checkpoint, or for a schema."""
-    refuse_foreign_output(spark, parameters, parameters.path, "_spark_metadata")
+    newest_batch = Folder(spark, f"{parameters.path}/{_METADATA_LOG}").highest_number()
+    refuse_foreign_output(spark, parameters, parameters.path, _METADATA_LOG, newest_batch=newest_batch)
     schema = _schema(spark, parameters)
     if schema is None:
         records, dead_letters = read_stream(spark, parameters), list[StreamingQuery]()

@@ -142,18 +142,21 @@ def write_topic(rows: DataFrame, parameters: JobParameters, topic: str | None = 
     rows.write.format("kafka").options(**parameters.sink_options(topic)).save()
 
 
-def refuse_foreign_output(spark: SparkSession, parameters: JobParameters, folder: str, prefix: str) -> None:
+def refuse_foreign_output(
+    spark: SparkSession, parameters: JobParameters, folder: str, prefix: str, *, newest_batch: int
+) -> None:
     """Raise JobError if the checkpoint is new, but `folder` has output: names that begin with `prefix`.
 
-    The numbers of batches belong to a checkpoint. Those of another one would replace batches, or count as written.
+    So it does if the checkpoint has not begun `newest_batch`, the number of the newest batch there, or -1. The numbers
+    of batches belong to a checkpoint. Those of another one would replace batches, or count as written.
     """
-    if not Folder(spark, parameters.checkpoint).is_new_checkpoint():
-        return
-    if any(name.startswith(prefix) for name in Folder(spark, folder).names()):
+    is_new = Folder(spark, parameters.checkpoint).is_new_checkpoint()
+    if is_new and any(name.startswith(prefix) for name in Folder(spark, folder).names()):
         raise JobError(
             f"{folder} has batches of another checkpoint than {parameters.checkpoint}, which is new: "
             "name an empty folder, or the --checkpoint that the batches came from"
         )
+    refuse_old_batches(spark, parameters, newest_batch, folder, or_else="an empty folder")
 
 
 def refuse_old_batches(

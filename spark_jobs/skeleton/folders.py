@@ -65,8 +65,12 @@ class Folder:
 
     def newest_batch(self) -> int:
         """Return the number of the newest batch that the query of this checkpoint has begun; -1 if there is none."""
-        names = Folder(self._spark, f"{self.uri}/offsets").names()
-        return max((int(name) for name in names if name.isdecimal()), default=-1)
+        return Folder(self._spark, f"{self.uri}/offsets").highest_number()
+
+    def highest_number(self, prefix: str = "") -> int:
+        """Return the highest number that is a name after `prefix`, without its suffix; -1 if there is none."""
+        numbers = [name.removeprefix(prefix).partition(".")[0] for name in self.names() if name.startswith(prefix)]
+        return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
     def _folder_names(self) -> list[str]:
         """Return the names of the folders in this folder: HDFS refuses to look into a file."""

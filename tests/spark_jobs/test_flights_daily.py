@@ -33,7 +33,7 @@ from spark_jobs.flights_daily import FlightsDailyParameters
 from spark_jobs.skeleton import runner
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.parameters import trigger
-from tests.spark_jobs.conftest import KafkaReader, Sent, Topics
+from tests.spark_jobs.conftest import KafkaReader, Sent, Topics, begin_batch
 from tests.spark_jobs.quick_drivers import job_environment, quick_flags
 
 pytestmark = pytest.mark.spark
@@ -335,4 +335,12 @@ def test_a_new_checkpoint_does_not_mix_with_the_batches_of_another(
 ) -> None:
     (tmp_path / "table" / "batch=0").mkdir(parents=True)
     with pytest.raises(JobError, match="has batches of another checkpoint"):
+        flights_daily.build(spark, job(topics, tmp_path, "unread", output="unwritten"))
+
+
+def test_an_old_checkpoint_does_not_add_to_newer_batches(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    begin_batch(tmp_path / "checkpoint", 3)
+    for number in (3, 7):
+        (tmp_path / "table" / f"batch={number}").mkdir(parents=True)
+    with pytest.raises(JobError, match=r"/table has batch 7 of flights_daily, but checkpoint .* ends at batch 3: name"):
         flights_daily.build(spark, job(topics, tmp_path, "unread", output="unwritten"))

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.lake_load import JOB
 from spark_jobs.skeleton.errors import JobError
-from tests.spark_jobs.conftest import JobRunner, Sent, Topics, objects
+from tests.spark_jobs.conftest import JobRunner, Sent, Topics, begin_batch, objects
 
 pytestmark = pytest.mark.spark
 
@@ -40,6 +40,19 @@ def test_a_new_checkpoint_does_not_mix_with_the_files_of_another(
 ) -> None:
     (tmp_path / "lake" / "_spark_metadata").mkdir(parents=True)
     with pytest.raises(JobError, match="has batches of another checkpoint"):
+        job_runner.run(JOB, "--input", "unread", "--path", str(tmp_path / "lake"))
+
+
+@pytest.mark.parametrize("entry", ["7", "7.compact"])
+def test_an_old_checkpoint_does_not_skip_batches_of_a_newer_table(
+    entry: str, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    begin_batch(job_runner.folder / "checkpoint", 3)
+    entries = tmp_path / "lake" / "_spark_metadata"
+    entries.mkdir(parents=True)
+    for name in ("3", ".3.crc", entry):
+        (entries / name).touch()
+    with pytest.raises(JobError, match=r"/lake has batch 7 of lake_load, but checkpoint .* ends at batch 3: name"):
         job_runner.run(JOB, "--input", "unread", "--path", str(tmp_path / "lake"))
 
 
