@@ -84,7 +84,7 @@ def run_job(
         sign = RunningSign(Folder(spark, parameters.checkpoint))
         resources.callback(sign.close)
         read = parameters
-        return supervise(queries, watchers, lambda error: explained(error, read.client, read.read_topics()))
+        return supervise(queries, watchers, lambda error: explained(error, read.client, read.read_topics))
 
 
 def observers(parameters: JobParameters) -> list[BatchObserver]:

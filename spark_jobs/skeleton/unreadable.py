@@ -4,7 +4,7 @@ Spark's source reads the timestamp of every record, so one in nanoseconds fails 
 Owns finding it. Must not know which job reads the topics.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -18,14 +18,17 @@ NAMED_MAX: Final = 10
 TIMEOUT_S: Final = 30
 
 
-def explained(error: BaseException, client: Mapping[str, str], topics: Sequence[str]) -> str:
-    """Return why Spark failed; if a timestamp overflowed, with the first such record of each partition of `topics`."""
+def explained(error: BaseException, client: Mapping[str, str], read_topics: Callable[[], Sequence[str]]) -> str:
+    """Return why Spark failed; if a timestamp overflowed, with the first such record of each partition that it reads.
+
+    `read_topics` asks for the topics, and may raise OSError.
+    """
     cause = cause_of(error)
     if OVERFLOW not in str(error):
         return cause
     try:
-        found = first_unreadable(client, topics)
-    except KafkaException as failure:
+        found = first_unreadable(client, read_topics())
+    except (KafkaException, OSError) as failure:
         return f"{cause}; a timestamp is too large for Spark, and its record cannot be found: {failure}"
     places = [f"topic {each.topic}, partition {each.partition}, offset {each.offset}" for each in found[:NAMED_MAX]]
     if len(found) > NAMED_MAX:

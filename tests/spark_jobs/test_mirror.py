@@ -517,6 +517,6 @@ def test_a_record_whose_timestamp_spark_cannot_hold_is_named(
         assert producer.flush(30) == 0
     with pytest.raises(StreamingQueryException) as failure:
         mirror(job_runner, topics, target, topic, name="ns")
-    line = explained(failure.value, topics.client, [topic])
+    line = explained(failure.value, topics.client, lambda: [topic])
     assert line.startswith("long overflow: Spark holds timestamps up to 9223372036854775 ms")
     assert f": topic {topic}, partition 1, offset 1. Start after" in line
