@@ -180,6 +180,8 @@ def supervise(
                 if is_running and stop_requested.is_set():
                     for query in queries:
                         _finish_current_batch(query)
+                        if (failure := query.exception()) is not None:
+                            raise failure
                         query.stop()
                     break
         except StreamingQueryException as error:

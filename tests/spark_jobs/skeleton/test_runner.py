@@ -4,15 +4,18 @@ import logging
 import re
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from spark_jobs import split_errors, stock_stats, top10, wordcount
 from spark_jobs.skeleton import commits, runner
@@ -206,6 +209,51 @@ def test_a_setting_that_spark_refuses_exits_with_2_in_one_line(
     assert "auto.offset.reset" in line
     assert "\n" not in line
     assert not (tmp_path / "checkpoint").exists()
+
+
+class ScriptedQuery:
+    """A query in its first batch; each wait for its end is an event of the script."""
+
+    def __init__(self) -> None:
+        self.events: list[Callable[[], object]] = []
+        self.name = self.id = "app"
+        self.status = {"isTriggerActive": True}
+        self.recentProgress: list[object] = []
+        self.lastProgress = None
+        self._failure: StreamingQueryException | None = None
+
+    def fail(self) -> None:
+        self._failure = StreamingQueryException("[STREAM_FAILED] disk full")
+        self.end_batch()
+
+    def end_batch(self) -> None:
+        self.status["isTriggerActive"] = False
+
+    def exception(self) -> StreamingQueryException | None:
+        return self._failure
+
+    def awaitTermination(self, _timeout_s: float) -> bool:  # noqa: N802 - Spark's name
+        if self._failure is not None:
+            raise self._failure
+        if self.events:
+            self.events.pop(0)()
+        return False
+
+    def stop(self) -> None: ...
+
+
+def ask_to_stop() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_query_that_fails_while_a_job_ends_after_a_signal_exits_with_1(caplog: pytest.LogCaptureFixture) -> None:
+    main, dead_letters, alone = ScriptedQuery(), ScriptedQuery(), ScriptedQuery()
+    main.events = [ask_to_stop, dead_letters.fail, main.end_batch]
+    alone.events = [ask_to_stop, alone.fail]
+    assert runner.supervise(cast("list[StreamingQuery]", [main, dead_letters]), []) == 1
+    assert runner.supervise(cast("list[StreamingQuery]", [alone]), []) == 1
+    failures = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert failures == ["query failed: [STREAM_FAILED] disk full"] * 2
 
 
 @pytest.mark.usefixtures("shared_session")
