@@ -36,7 +36,6 @@ from spark_jobs.skeleton.database import (
     columns_of,
     fits,
     key_columns,
-    staging_table,
 )
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.errors import JobError
@@ -103,7 +102,6 @@ class Target:
         self._database = database
         self._batches = batches
         self._parameters = parameters
-        self._staging = staging_table(parameters.table, parameters.app_id)
         self._read()
         self._first_columns = set(self.schema.names)
         """Of these, the query has checked the values."""
@@ -114,7 +112,7 @@ class Target:
         self.schema = self._database.schema(table)
         self.keys = key_columns("--keys", table, self.schema, self._parameters.keys)
         place = NO_FIELDS if self.keys else StructType([StructField(_PLACE, StringType())])
-        self._database.drop_left_over(self._staging)
+        self._staging = self._database.new_staging_table(table, self._parameters.app_id)
         self._database.make(self._staging, table, self.schema, self.keys, place)
 
     def add_columns(self, objects: DataFrame) -> None:

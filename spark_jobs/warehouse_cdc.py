@@ -34,7 +34,6 @@ from spark_jobs.skeleton.database import (
     columns_of,
     fits,
     key_columns,
-    staging_table,
 )
 from spark_jobs.skeleton.delivery import refuse_old_batches, start_batch_query
 from spark_jobs.skeleton.job import Job
@@ -103,8 +102,7 @@ class Target:
         self._keys = key_columns("--tables", name, self._schema, keys)
         self._key = StructType([self._schema[key] for key in self._keys])
         self._positions = f"{name}_POSITIONS"
-        self._staging = staging_table(name, app_id)
-        database.drop_left_over(self._staging)
+        self._staging = database.new_staging_table(name, app_id)
         position = StructField(_POSITION, LongType())
         database.make(
             self._staging, name, self._schema, self._keys, StructType([StructField(_OP, StringType()), position])

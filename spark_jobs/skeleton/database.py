@@ -14,6 +14,7 @@ not see jars that Spark adds, so this module finds the driver of a URL itself.
 
 import argparse
 import re
+import secrets
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -146,20 +147,25 @@ class Database:
         return qualified_name(table, place)
 
     def has_table(self, table: str) -> bool:
-        """Whether a table exists; names are compared without regard to case.
+        """Whether a table exists; names are compared without regard to case."""
+        schema, _, name = table.rpartition(".")
+        return name.lower() in map(str.lower, self._tables_of(schema))
 
-        A name without a schema is one of the connection's schema, which is called a catalog in MySQL.
+    def _tables_of(self, schema: str) -> list[str]:
+        """Return the names of the tables of a schema, as the database spells them.
+
+        An empty text is the connection's schema, which is called a catalog in MySQL.
         """
-        schema, _, name = table.lower().rpartition(".")
         connection = self._connect()
         try:
             place = schema.rpartition(".")[2] or connection.getSchema() or connection.getCatalog()
             tables = connection.getMetaData().getTables(None, None, None, None)
+            names = []
             while tables.next():
                 places = {str(tables.getString(column)).lower() for column in ("TABLE_SCHEM", "TABLE_CAT")}
-                if tables.getString("TABLE_NAME").lower() == name and (place is None or place.lower() in places):
-                    return True
-            return False
+                if place is None or place.lower() in places:
+                    names.append(str(tables.getString("TABLE_NAME")))
+            return names
         finally:
             connection.close()
 
@@ -194,10 +200,16 @@ class Database:
             kind = _sql_type(self._spark, self._url, field.dataType)
         return f"{kind} NOT NULL" if is_key else kind
 
-    def drop_left_over(self, table: str) -> None:
-        """Drop a table that an earlier run may have left. Raises JobError."""
-        if self.has_table(table):
-            self.execute([f"DROP TABLE {table}"])
+    def new_staging_table(self, table: str, app_id: str) -> str:
+        """Return the name of the staging table of one run of a job, and drop those of earlier runs. Raises JobError.
+
+        A run that still uses one of these fails, and its batch is rolled back. If both runs had one table, the earlier
+        would apply the rows that it wrote after the start of the later, as if they were the whole batch.
+        """
+        schema, dot, name = staging_prefix(table, app_id).rpartition(".")
+        left_over = [each for each in self._tables_of(schema) if each.lower().startswith(name.lower())]
+        self.execute([f"DROP TABLE {schema}{dot}{each}" for each in left_over])
+        return f"{schema}{dot}{name}_{secrets.token_hex(4).upper()}"
 
     def execute(self, statements: Sequence[str]) -> None:
         """Run statements in one transaction. Raises JobError."""
@@ -356,8 +368,8 @@ def qualified_name(table: str, place: Sequence[str]) -> str:
     return ".".join([*missing, *given]).lower()
 
 
-def staging_table(table: str, app_id: str) -> str:
-    """Return the name of the staging table of a job: several jobs may write to a table at the same time."""
+def staging_prefix(table: str, app_id: str) -> str:
+    """Return how the names of the staging tables of a job begin: several jobs may write to a table at the same time."""
     return f"{table}_STAGING_{zlib.crc32(app_id.encode()):08X}"
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import jdbc_sink, jdbc_source, lake_load
 from spark_jobs.jdbc_source import Order, Positions, TableReader, poll
-from spark_jobs.skeleton.database import Database, staging_table
+from spark_jobs.skeleton.database import AppliedBatches, Database
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
 from tests.spark_jobs.conftest import FAR_FROM_UTC, JobRunner, KeptSession, Sent, Topics, objects, record_ids, records
@@ -401,11 +401,11 @@ def test_two_jobs_with_one_table_have_a_staging_table_each(
 ) -> None:
     database.execute(["CREATE TABLE prices (symbol VARCHAR(10) PRIMARY KEY, price DOUBLE)"])
     arguments = ["--jdbc-url", f"jdbc:derby:{tmp_path}/db", "--table", "prices", "--keys", "symbol"]
-    staging = {app: staging_table("prices", app) for app in ("left", "right")}
+    staging = {app: database.new_staging_table("prices", app) for app in ("left", "right")}
     assert staging["left"] != staging["right"]
     for app in staging:
         database.execute([f"CREATE TABLE {staging[app]} (left_over INT)"])
-    database.drop_left_over(staging["left"])
+    database.new_staging_table("prices", "left")
     assert [database.has_table(staging[app]) for app in staging] == [False, True]
     queries = []
     for number, app in enumerate(staging):
@@ -419,6 +419,33 @@ def test_two_jobs_with_one_table_have_a_staging_table_each(
     assert {row.SYMBOL for row in database.read("prices").collect()} == {
         f"{app}{each}" for app in staging for each in range(ROWS)
     }
+
+
+def test_a_run_whose_staging_table_another_run_has_dropped_applies_no_part_of_a_batch(
+    spark: SparkSession, database: Database, job_runner: JobRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute(["CREATE TABLE prices (symbol VARCHAR(10) PRIMARY KEY, price INT)"])
+    parameters = job_runner.parse(jdbc_sink.JOB, "--jdbc-url", "x", "--table", "prices", "--keys", "symbol")
+    batch = spark.sql(
+        """SELECT to_json(named_struct('symbol', symbol, 'price', 1)) AS text, 't' AS topic, 0 AS partition,
+        0 AS offset, current_timestamp() AS timestamp FROM VALUES ('a'), ('b') AS symbols(symbol)"""
+    )
+
+    def start() -> jdbc_sink.Target:
+        return jdbc_sink.Target(database, parameters, AppliedBatches(database, "jdbc_sink"))
+
+    def append_around_a_start(self: Database, _rows: DataFrame, table: str) -> None:
+        self.execute([f"INSERT INTO {table} VALUES ('a', 1)"])  # of one executor
+        start()
+        self.execute([f"INSERT INTO {table} VALUES ('b', 1)"])  # of another one
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "_append", append_around_a_start)
+        with pytest.raises(JobError, match="PRICES_STAGING_"):
+            start().apply(batch, 0)
+    assert database.last_batch("jdbc_sink") == -1
+    start().apply(batch, 0)
+    assert sorted(tuple(row) for row in database.read("prices").collect()) == [("a", 1), ("b", 1)]
 
 
 def test_a_position_of_another_mode_or_column_is_refused(spark: SparkSession, tmp_path: Path) -> None:
