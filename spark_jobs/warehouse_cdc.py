@@ -8,7 +8,7 @@ key or a column that may not be null, or has a value that its column cannot stor
 (`--on-error`). An update whose `before` has another key removes the row with that key.
 
 Changes may arrive out of order: the position of the last change of each row is kept in a table `NAME_POSITIONS`, also
-for deleted rows, and an older change is ignored.
+for deleted rows, and an older change is ignored. A CRC replaces the end of a NAME that is too long for that.
 
 Delivery: I and O. The changes of a batch and its number are one transaction, and an applied change is ignored by
 position.
@@ -101,7 +101,7 @@ class Target:
         self._schema = database.schema(name)
         self._keys = key_columns("--tables", name, self._schema, keys)
         self._key = StructType([self._schema[key] for key in self._keys])
-        self._positions = f"{name}_POSITIONS"
+        self._positions = database.table_beside(name, "_POSITIONS")
         self._staging = database.new_staging_table(name, app_id)
         position = StructField(_POSITION, LongType())
         database.make(

@@ -206,10 +206,21 @@ class Database:
         A run that still uses one of these fails, and its batch is rolled back. If both runs had one table, the earlier
         would apply the rows that it wrote after the start of the later, as if they were the whole batch.
         """
-        schema, dot, name = staging_prefix(table, app_id).rpartition(".")
+        of_run = f"_{secrets.token_hex(4).upper()}"
+        staging = self.table_beside(table, f"_STAGING_{zlib.crc32(app_id.encode()):08X}{of_run}")
+        schema, dot, name = staging.removesuffix(of_run).rpartition(".")
         left_over = [each for each in self._tables_of(schema) if each.lower().startswith(name.lower())]
         self.execute([f"DROP TABLE {schema}{dot}{each}" for each in left_over])
-        return f"{schema}{dot}{name}_{secrets.token_hex(4).upper()}"
+        return staging
+
+    def table_beside(self, table: str, suffix: str) -> str:
+        """Return the name of `table` with a suffix, in the length that the database allows."""
+        connection = self._connect()
+        try:
+            size_max = int(connection.getMetaData().getMaxTableNameLength())
+        finally:
+            connection.close()
+        return with_suffix(table, suffix, size_max)
 
     def execute(self, statements: Sequence[str]) -> None:
         """Run statements in one transaction. Raises JobError."""
@@ -368,9 +379,17 @@ def qualified_name(table: str, place: Sequence[str]) -> str:
     return ".".join([*missing, *given]).lower()
 
 
-def staging_prefix(table: str, app_id: str) -> str:
-    """Return how the names of the staging tables of a job begin: several jobs may write to a table at the same time."""
-    return f"{table}_STAGING_{zlib.crc32(app_id.encode()):08X}"
+def with_suffix(table: str, suffix: str, size_max: int) -> str:
+    """Return the name of a table with a suffix, of at most `size_max` bytes after its schema; 0 is no limit.
+
+    In a name that is too long, a CRC replaces the end of `table`, in which other tables may differ. PostgreSQL would
+    drop the suffix instead.
+    """
+    schema, dot, name = table.rpartition(".")
+    if 0 < size_max < len(name) + len(suffix):
+        suffix = f"_{zlib.crc32(name.lower().encode()):08X}{suffix}"
+        name = name[: size_max - len(suffix)]
+    return f"{schema}{dot}{name}{suffix}"
 
 
 def without_login(url: str) -> str:

@@ -111,6 +111,24 @@ def test_changes_in_any_order_leave_the_rows_of_the_source(
     server.run("DROP TABLE customers")
 
 
+def test_tables_of_long_names_are_kept_apart(server: DatabaseServer, topics: Topics, tmp_path: Path) -> None:
+    tables = [f"customer_lifetime_value_snapshots_by_region_and_currency_{currency}" for currency in ("eur", "usd")]
+    for table in tables:
+        server.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(70))")
+    source = topics.create("changes", 1)
+    flags = ["--input", source, "--tables", ",".join(f"{table}:id" for table in tables), "--trigger", "availableNow"]
+    for position in (2, 1):  # the second one is older
+        changes = [
+            {"table": table, "op": "r", "position": position, "after": {"id": 1, "name": f"{table} {position}"}}
+            for table in tables
+        ]
+        topics.send(source, objects(*changes))
+        run("warehouse_cdc", server, topics, [*flags, "--checkpoint", str(tmp_path / "checkpoint")])
+    for table in tables:
+        assert server.run(f"SELECT name FROM {table}") == [[f"{table} 2"]]
+        server.run(f"DROP TABLE {table}")
+
+
 def test_rows_are_read_once(server: DatabaseServer, topics: Topics, tmp_path: Path) -> None:
     server.run("CREATE TABLE events (id INT PRIMARY KEY, note TEXT, happened TIMESTAMP(6))")
     prefix = topics.new_name("db.")

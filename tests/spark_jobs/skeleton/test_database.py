@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.skeleton.database import qualified_name, without_login
+from spark_jobs.skeleton.database import qualified_name, with_suffix, without_login
 
 URLS = {
     "jdbc:postgresql://h/db?user=a@b&password=secret": "jdbc:postgresql://h/db",
@@ -38,3 +38,24 @@ def test_a_url_is_named_without_user_and_password(url: str) -> None:
 )
 def test_a_table_is_qualified_by_what_its_name_leaves_out(table: str, place: list[str], expected: str) -> None:
     assert qualified_name(table, place) == expected
+
+
+@pytest.mark.parametrize("size_max", [63, 128, 0])
+@pytest.mark.parametrize("schema", ["", "warehouse.", "db.warehouse."])
+def test_a_table_with_a_suffix_keeps_it_in_the_length_that_the_database_allows(schema: str, size_max: int) -> None:
+    longest = "n" * (size_max or 1000)
+    for length in range(1, len(longest) + 1):
+        name = with_suffix(f"{schema}{longest[:length]}", "_POSITIONS", size_max)
+        assert name.startswith(f"{schema}n")
+        assert name.endswith("_POSITIONS")
+        if size_max == 0 or length + len("_POSITIONS") <= size_max:
+            assert name == f"{schema}{longest[:length]}_POSITIONS"
+        else:
+            assert len(name) == len(schema) + size_max
+
+
+def test_tables_that_differ_at_the_end_of_a_long_name_have_different_tables_beside_them() -> None:
+    table = "customer_lifetime_value_snapshots_by_region_daily_and_currency"
+    eur, usd = (with_suffix(f"{table}{currency}", "_POSITIONS", 63) for currency in ("_eur", "_usd"))
+    assert eur != usd
+    assert eur.lower() == with_suffix(f"{table}_EUR", "_POSITIONS", 63).lower()
