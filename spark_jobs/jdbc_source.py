@@ -27,7 +27,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DecimalType, StructType
 
 from spark_jobs.skeleton.clients import sink_options
-from spark_jobs.skeleton.database import Database, add_database_flags, key_columns, literal, without_login
+from spark_jobs.skeleton.database import Database, add_database_flags, key_columns, without_login
 from spark_jobs.skeleton.delivery import RECORD_ID, header
 from spark_jobs.skeleton.errors import JobError
 from spark_jobs.skeleton.folders import Folder
@@ -127,7 +127,7 @@ class TableReader:
             return self._database.read(self._table)
         name = self._database.names([self._column])
         is_number = self._kind().startswith(("int", "bigint", "smallint", "tinyint", "decimal"))
-        value = position if position is None or is_number else literal(position)
+        value = position if position is None or is_number else self._database.literal(position)
         condition = f"{name} IS NOT NULL" if value is None else f"{name} > {value}"
         rows = self._database.read(f"(SELECT * FROM {self._table} WHERE {condition}) new_rows")
         if position is not None and self._is_time():

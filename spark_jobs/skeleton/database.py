@@ -56,6 +56,7 @@ _LOGIN = re.compile(r"((?>jdbc:[\w.+-]+:(?:(?:thin|oci):)?(?://)?))[^@]*[:/].*@"
 _SQL_TYPE = "__CHAR_VARCHAR_TYPE_STRING"  # where Spark keeps the length of a text
 _LENGTH = re.compile(r"(?:var)?char\((\d+)\)")
 _POSTGRESQL = "PostgreSQL"  # the name of the product
+_MYSQL = ("MySQL", "MariaDB")  # either is the name that a driver may give to both
 _HAS_NO_NUL = "without_nul"  # of a column whose texts cannot have the character NUL
 _NO_NULLS = 0  # ResultSetMetaData.columnNoNulls
 _ROWS_AT_ONCE = "1000"  # some drivers would load a whole table into memory
@@ -87,6 +88,7 @@ class Database:
         self._has_clobs = _sql_type(spark, url, StringType()) == _CLOB
         self._quote: str | None = None
         self._stores_upper_case: bool | None = None
+        self._escapes_by_backslash: bool | None = None
 
     def read(self, table_or_query: str) -> DataFrame:
         """Return a table, or a query in parentheses with an alias."""
@@ -125,6 +127,18 @@ class Database:
         if newer is not None:
             pairs.append(f"{other}.{self._quoted(newer)} >= {table}.{self._quoted(newer)}")
         return f"EXISTS (SELECT 1 FROM {other} WHERE {' AND '.join(pairs)})"
+
+    def literal(self, text: str) -> str:
+        """Return a text as an SQL literal."""
+        if self._escapes_by_backslash is None:
+            connection = self._connect()
+            try:
+                self._escapes_by_backslash = _escapes_by_backslash(connection)
+            finally:
+                connection.close()
+        if self._escapes_by_backslash:
+            text = text.replace("\\", "\\\\")
+        return "'" + text.replace("'", "''") + "'"
 
     def upsert(self, staging: str, table: str, keys: Sequence[str], schema: StructType) -> list[str]:
         """Return the statements that replace the rows of `table` whose keys are in `staging` by the rows there."""
@@ -311,7 +325,7 @@ class Database:
         if not self.has_table(BATCHES):
             self._make_by_spark(BATCHES, _BATCHES_SCHEMA, [_APP])
         number, app = self.names([_BATCH]), self.names([_APP])
-        rows = self.read(f"(SELECT {number} FROM {BATCHES} WHERE {app} = {literal(app_id)}) last_batch").collect()
+        rows = self.read(f"(SELECT {number} FROM {BATCHES} WHERE {app} = {self.literal(app_id)}) last_batch").collect()
         if len(rows) > 1:
             raise JobError(
                 f"{self._name}: {BATCHES} has {len(rows)} rows of {app_id}, expected one: two jobs with this --app-id "
@@ -324,7 +338,8 @@ class Database:
 
         Raises JobError, also if the table of batches has another number.
         """
-        app, is_app = literal(app_id), f"{self.names([_APP])} = {literal(app_id)}"
+        app = self.literal(app_id)
+        is_app = f"{self.names([_APP])} = {app}"
         is_last = is_app if last_batch < 0 else f"{is_app} AND {self.names([_BATCH])} = {last_batch}"
         with self._transaction() as statement:
             for text in statements:
@@ -411,6 +426,15 @@ def _driver_of(spark: SparkSession, url: str) -> Any:
     )
 
 
+def _escapes_by_backslash(connection: Any) -> bool:
+    """Whether a backslash in a literal escapes the next character, beside standard SQL."""
+    if connection.getMetaData().getDatabaseProductName() not in _MYSQL:
+        return False
+    modes = connection.createStatement().executeQuery("SELECT @@sql_mode")
+    modes.next()
+    return "NO_BACKSLASH_ESCAPES" not in modes.getString(1).split(",")
+
+
 def _sql_type(spark: SparkSession, url: str, kind: DataType) -> str:
     """Return the type that Spark gives to columns in tables that it makes."""
     java = spark._jvm.org.apache.spark.sql
@@ -485,8 +509,3 @@ def _value(text: Column, field: StructField) -> Column:
     """Return the text of the first field of a JSON object with that name; null if there is none."""
     named = f.map_filter(f.from_json(text, "map<string, string>"), lambda name, _: f.lower(name) == field.name.lower())
     return f.get(f.map_values(named), f.lit(0))
-
-
-def literal(text: str) -> str:
-    """Return a text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"

@@ -148,3 +148,18 @@ def test_rows_are_read_once(server: DatabaseServer, topics: Topics, tmp_path: Pa
     assert [json.loads(str(value)) for _, value in records(found)] == [*rows, *rows]
     assert record_ids(found)[2:] == ["events/0", "events/1"]
     server.run("DROP TABLE events")
+
+
+def test_a_row_whose_id_ends_in_a_backslash_is_read_once(
+    server: DatabaseServer, topics: Topics, tmp_path: Path
+) -> None:
+    server.run("CREATE TABLE paths (id VARCHAR(20) PRIMARY KEY)")
+    prefix = topics.new_name("db.")
+    topics.create_named(f"{prefix}paths", 1)
+    flags = ["--tables", "paths", "--topic-prefix", prefix, "--once", "--checkpoint", str(tmp_path / "checkpoint")]
+    flags += ["--mode", "incrementing", "--column", "id"]
+    server.run("INSERT INTO paths VALUES (CONCAT('a', CHR(92)))")
+    for _ in range(2):
+        run("jdbc_source", server, topics, flags)
+    assert [json.loads(str(value)) for _, value in records(topics.read(f"{prefix}paths"))] == [{"id": "a\\"}]
+    server.run("DROP TABLE paths")

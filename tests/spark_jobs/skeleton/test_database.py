@@ -1,8 +1,11 @@
-"""Messages name a database without its logins, and tables have one name each."""
+"""Messages name a database without its logins, tables have one name each, and a text is a literal of its database."""
+
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
-from spark_jobs.skeleton.database import qualified_name, with_suffix, without_login
+from spark_jobs.skeleton.database import Database, qualified_name, with_suffix, without_login
 
 URLS = {
     "jdbc:postgresql://h/db?user=a@b&password=secret": "jdbc:postgresql://h/db",
@@ -59,3 +62,23 @@ def test_tables_that_differ_at_the_end_of_a_long_name_have_different_tables_besi
     eur, usd = (with_suffix(f"{table}{currency}", "_POSITIONS", 63) for currency in ("_eur", "_usd"))
     assert eur != usd
     assert eur.lower() == with_suffix(f"{table}_EUR", "_POSITIONS", 63).lower()
+
+
+@pytest.mark.parametrize(
+    ("product", "sql_mode", "expected"),
+    [
+        ("PostgreSQL", None, r"'it''s C:\'"),
+        ("MySQL", "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES", r"'it''s C:\\'"),
+        ("MariaDB", "", r"'it''s C:\\'"),
+        ("MySQL", "ANSI_QUOTES,NO_BACKSLASH_ESCAPES", r"'it''s C:\'"),
+    ],
+)
+def test_a_literal_ends_where_its_text_ends(
+    product: str, sql_mode: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = MagicMock()
+    connection.getMetaData().getDatabaseProductName.return_value = product
+    modes = {"SELECT @@sql_mode": SimpleNamespace(next=lambda: True, getString=lambda _: sql_mode)}
+    connection.createStatement().executeQuery = modes.__getitem__
+    monkeypatch.setattr(Database, "_connect", lambda _: connection)
+    assert Database(MagicMock(), "jdbc:mysql://h/db").literal("it's C:\\") == expected
