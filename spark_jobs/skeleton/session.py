@@ -49,6 +49,7 @@ DEFAULTS: Mapping[str, str] = {
     _EXECUTOR_OPTIONS: "-Duser.timezone=UTC",  # of a cluster, see _use_utc
     # Each shuffle partition is a state store: two are enough for two cores. A checkpoint keeps its first number.
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",  # an object in a record may have a field twice
     "spark.sql.adaptive.enabled": "false",  # streaming cannot use it, and warns at every start
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -387,6 +387,16 @@ def test_objects_are_appended_without_keys_and_get_fields_from_the_records_key(
     assert database.read("visits").count() == 3
 
 
+def test_the_last_field_of_a_name_counts_in_an_object_that_gets_a_key(
+    spark: SparkSession, job_runner: JobRunner
+) -> None:
+    flags = ["--jdbc-url", "x", "--table", "visits", "--key-format", "text", "--key-fields", "page"]
+    parameters = job_runner.parse(jdbc_sink.JOB, *flags)
+    records = spark.sql("""SELECT CAST('home' AS BINARY) AS key, '{"seconds": 3, "seconds": 4}' AS payload""")
+    (found,) = records.select(jdbc_sink.with_key(parameters).alias("text")).collect()
+    assert json.loads(found.text) == {"page": "home", "seconds": "4"}
+
+
 def test_a_column_that_may_be_null_is_refused_with_not_null(
     spark: SparkSession, database: Database, topics: Topics, tmp_path: Path
 ) -> None:
