@@ -174,7 +174,7 @@ class Server:
         request = Request(f"{self.url}/_bulk", "".join(documents).encode(), headers)
         try:
             with build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S) as response:
-                items = [result for item in json.load(response)["items"] for result in item.values()]
+                items = [_result(*action) for item in json.load(response)["items"] for action in item.items()]
         except HTTPError as error:
             with error:
                 if error.code in _BUSY:
@@ -192,6 +192,12 @@ class Server:
         for number, result in enumerate(items):
             if "error" in result:
                 raise BusyError(result["status"], number, None)
+
+
+def _result(action: str, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the result of one action; if its index does not exist, a deletion has nothing to do, which is no error."""
+    is_needless = action == "delete" and result.get("error", {}).get("type") == "index_not_found_exception"
+    return {} if is_needless else result
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 
 class Index(ThreadingHTTPServer):
-    """Keeps the documents of bulk requests; refuses those with the field `bad`.
+    """Keeps the documents of bulk requests; refuses those with the field `bad`, and those of `absent` indices.
 
     The first requests get the responses of `first_responses`: a status with headers, or the ids that are too many.
     """
@@ -19,6 +19,7 @@ class Index(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.documents: dict[tuple[str, str], Any] = {}
+        self.absent: set[str] = set()
         self.requests: list[list[str]] = []  # the ids of each
         self.logins: list[str | None] = []
         self.first_responses: list[tuple[int, Mapping[str, str]] | set[str]] = []
@@ -56,19 +57,21 @@ class Handler(BaseHTTPRequestHandler):
             ((action, target),) = json.loads(line).items()
             place = (target["_index"], target["_id"])
             self.server.requests[-1].append(place[1])
-            if action == "delete":
+            document = None if action == "delete" else json.loads(next(lines))
+            if place[0] in self.server.absent:
+                items.append({action: {"status": 404, "error": {"type": "index_not_found_exception"}}})
+            elif document is None:
                 self.server.documents.pop(place, None)
                 items.append({action: {"status": 200}})
-                continue
-            document = json.loads(next(lines))
-            if place[1] in first:
+            elif place[1] in first:
                 items.append({action: {"status": 429, "error": {"type": "es_rejected_execution_exception"}}})
             elif "bad" in document:
                 items.append({action: {"status": 400, "error": {"type": "mapper_parsing_exception"}}})
             else:
                 self.server.documents[place] = document
                 items.append({action: {"status": 201}})
-        body = json.dumps({"errors": any("error" in item.get("index", {}) for item in items), "items": items}).encode()
+        has_errors = any("error" in result for item in items for result in item.values())
+        body = json.dumps({"errors": has_errors, "items": items}).encode()
         self.respond(200, body)
 
     def respond(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:

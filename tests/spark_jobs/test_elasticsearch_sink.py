@@ -72,7 +72,7 @@ def test_topics_with_the_same_index_are_refused(job_runner: JobRunner) -> None:
         job_runner.start(JOB, "--input", "Orders,customers,orders", "--url", "http://127.0.0.1:9")
 
 
-def row(text: str, document_id: str = "1") -> SimpleNamespace:
+def row(text: str | None, document_id: str = "1") -> SimpleNamespace:
     return SimpleNamespace(topic="t", document_id=document_id, text=text)
 
 
@@ -81,6 +81,13 @@ def test_refused_documents_and_a_silent_server_fail_the_task(index: Index) -> No
         send([row('{"bad": 1}'), row("{}")], Server(index.url), 10)
     with pytest.raises(JobError, match=r"--url: http://127\.0\.0\.1:9 does not respond"):
         send([row("{}")], Server("http://127.0.0.1:9"), 10)
+
+
+def test_a_document_of_an_index_that_does_not_exist_needs_no_deletion(index: Index) -> None:
+    index.absent.add("t")
+    send([row(None), row(None, "2")], Server(index.url), 10)
+    with pytest.raises(JobError, match=r"refused 1 documents: .*index_not_found_exception"):
+        send([row(None), row("{}")], Server(index.url), 10)
 
 
 class Pauses(list[float]):
