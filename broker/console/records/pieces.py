@@ -41,3 +41,5 @@ class Piece(NamedTuple):
     """Records in the batches, without control and aborted ones."""
     is_stuck: bool = False
     """Whether no whole batch was returned: the first one exceeds the limit, or there is none in the range."""
+    opened_size: int = 0
+    """About how many bytes of memory its records take."""

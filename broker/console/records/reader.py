@@ -40,10 +40,12 @@ PIECE_SIZE: Final = 256 << 10
 """Bytes of one partition in one response."""
 BYTES_MAX: Final = 32 << 20
 """Bytes that one page of records may read."""
+PAGE_OPENED_SIZE_MAX: Final = 256 << 20
+"""Bytes of records that the reads of one page may open in all; the page then ends with what was found."""
 BATCH_SIZE_MAX: Final = 100 << 20
 """Bytes of one opened batch, of which a piece and the found records are held."""
 OPENED_SIZE_MAX: Final = 64 << 20
-"""Bytes of records that one response may open to; further batches are left to the next read."""
+"""Bytes of records that one read may open over all its partitions; further batches are left to the next read."""
 RECORD_COST: Final = 256
 HEADER_COST: Final = 128
 """Bytes of memory of a record and of a header beside their contents."""
@@ -143,28 +145,33 @@ class RecordReader:
 
     async def _fill(self, page: Page, topic: str, heads: Heads, limit: int, *, is_committed: bool) -> None:
         """Read until the page has `limit` records, nothing is left, or its budget is used up."""
-        bytes_left = BYTES_MAX
+        bytes_left, opened_left = BYTES_MAX, PAGE_OPENED_SIZE_MAX
         clock = self._services.clock
         end_ms = clock.monotonic_ms() + PAGE_TIME_MAX_MS
+        begin = {each: head.cursor for each, head in heads.items()}
         for _ in range(ROUNDS_MAX):
             hungry = {each: head for each, head in heads.items() if head.has_to_be_read}
             if hungry:
-                bytes_left -= await self._read_heads(topic, hungry, page, is_committed)
+                size, opened_size = await self._read_heads(topic, hungry, page, is_committed)
+                bytes_left -= size
+                opened_left -= opened_size
             merge(heads, page.found, limit)
+            page.cursor = {each: head.cursor for each, head in heads.items()}
             if len(page.found) >= limit or not any(head.has_to_be_read for head in heads.values()):
                 break
-            if bytes_left <= 0 or clock.monotonic_ms() >= end_ms:
+            # A page must not end where it began, or the next one would read the same again.
+            is_used_up = min(bytes_left, opened_left) <= 0 and page.cursor != begin
+            if is_used_up or clock.monotonic_ms() >= end_ms:
                 page.is_complete = False
                 break
         else:
             page.is_complete = False
-        page.cursor = {each: head.cursor for each, head in heads.items()}
         page.has_more = any(head.has_more for head in heads.values())
 
-    async def _read_heads(self, topic: str, heads: Heads, page: Page, is_committed: bool) -> int:
-        """Read the next piece of each partition; return the bytes read."""
+    async def _read_heads(self, topic: str, heads: Heads, page: Page, is_committed: bool) -> tuple[int, int]:
+        """Read the next piece of each partition; return the bytes that were read, and to how many they opened."""
         pieces = await self.read(topic, {each: head.wanted for each, head in heads.items()}, is_committed=is_committed)
-        size = 0
+        size = opened_size = 0
         for each, head in heads.items():
             piece = pieces.get(each)
             if piece is None or piece.error_code:
@@ -173,10 +180,11 @@ class RecordReader:
                 head.give_up()
                 continue
             size += piece.size
+            opened_size += piece.opened_size
             if piece.problem:
                 page.problems.append(f"partition {each}: {piece.problem}")
             head.add(piece)
-        return size
+        return size, opened_size
 
     async def read(
         self,
@@ -186,17 +194,24 @@ class RecordReader:
         is_committed: bool,
         piece_size: int = PIECE_SIZE,
         is_counting: bool = False,
+        budget: _Budget | None = None,
     ) -> dict[int, Piece]:
         """Read each partition once, from the start of its range and up to its end, at most `piece_size` bytes of each.
 
+        The records of all partitions take `OPENED_SIZE_MAX` bytes and one record at most, or what `budget` has left.
+        The piece of a partition that has used up its share ends early, and is empty if the whole budget is used up.
+
         With `is_counting` no batch is opened; `counted` then has the records in the headers of whole batches.
         """
+        if budget is None:
+            budget = _Budget(OPENED_SIZE_MAX, share=OPENED_SIZE_MAX // max(1, len(ranges)))
         by_leader: dict[int, list[int]] = {}
         for partition in ranges:
             leader = self._services.metadata_cache.leader_of(topic, partition)
             if leader != NO_LEADER:
                 by_leader.setdefault(leader, []).append(partition)
         pieces: dict[int, Piece] = {}
+        opening = asyncio.Lock()  # one thread at a time uses the budget
 
         async def read_chunk(leader: int, partitions: list[int]) -> None:
             chunk = {each: ranges[each] for each in partitions}
@@ -206,12 +221,12 @@ class RecordReader:
                 if response is None:
                     return
                 data = [one for each in response.responses for one in each.partitions]
-                budget = _Budget(OPENED_SIZE_MAX)
-                opened = await self._services.cpu_pool.run(
-                    lambda: [
-                        _opened(one, chunk[one.partition_index], budget, is_committed, is_counting) for one in data
-                    ]
-                )
+                async with opening:
+                    opened = await self._services.cpu_pool.run(
+                        lambda: [
+                            _opened(one, chunk[one.partition_index], budget, is_committed, is_counting) for one in data
+                        ]
+                    )
             pieces.update({one.partition_index: piece for one, piece in zip(data, opened, strict=True)})
 
         await asyncio.gather(
@@ -221,8 +236,11 @@ class RecordReader:
                 for first in range(0, len(partitions), PARTITIONS_PER_FETCH)
             )
         )
-        for partition, piece in pieces.items():
-            if piece.is_stuck and len(ranges) > 1:
+        stuck = [partition for partition, piece in pieces.items() if piece.is_stuck]
+        for partition in stuck:
+            if len(ranges) == 1:
+                pieces[partition] = pieces[partition]._replace(next_offset=ranges[partition].end)
+            elif budget.left > 0:
                 # Only the first batch of a response is whole whatever its size, so this partition is read alone.
                 alone = await self.read(
                     topic,
@@ -230,10 +248,9 @@ class RecordReader:
                     is_committed=is_committed,
                     piece_size=piece_size,
                     is_counting=is_counting,
+                    budget=budget,
                 )
-                pieces[partition] = alone.get(partition, piece)
-            elif piece.is_stuck:
-                pieces[partition] = piece._replace(next_offset=ranges[partition].end)
+                pieces[partition] = alone.get(partition, pieces[partition])
         return pieces
 
     async def one(self, topic: str, partition: int, offset: int) -> Found:
@@ -268,9 +285,19 @@ def _request(topic: str, ranges: Mapping[int, Range], is_committed: bool, piece_
 
 @dataclass(slots=True)
 class _Budget:
-    """How many bytes of records may still be opened."""
+    """How many bytes of records may still be opened, and how many of them for one partition."""
 
     left: int
+    share: int
+    left_to_others: int = 0
+
+    def begin_partition(self) -> None:
+        self.left_to_others = max(0, self.left - self.share)
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the present partition may open no further record."""
+        return self.left <= self.left_to_others
 
 
 def _opened(data: PartitionData, wanted: Range, budget: _Budget, is_committed: bool, is_counting: bool) -> Piece:
@@ -280,6 +307,8 @@ def _opened(data: PartitionData, wanted: Range, budget: _Budget, is_committed: b
     next_offset, counted, problem, is_stuck = wanted.start, 0, "", wanted.start < wanted.end
     aborted = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())
     open_aborted: set[int] = set()
+    budget.begin_partition()
+    left_before = budget.left
     if data.error_code:
         return Piece([], next_offset, 0, data.error_code, "", 0)
     try:
@@ -288,7 +317,7 @@ def _opened(data: PartitionData, wanted: Range, budget: _Budget, is_committed: b
             if header.base_offset >= wanted.end:
                 next_offset = max(next_offset, wanted.end)
                 break
-            if budget.left <= 0:
+            if budget.is_used_up:
                 break
             while aborted and aborted[0][0] <= header.last_offset:
                 open_aborted.add(aborted.pop(0)[1])
@@ -315,13 +344,14 @@ def _opened(data: PartitionData, wanted: Range, budget: _Budget, is_committed: b
                 found += (Found(data.partition_index, one, header) for one in inner)
     except Malformed as error:
         problem, next_offset, is_stuck = str(error), wanted.end, False
-    return Piece(found, min(next_offset, wanted.end), len(buffer), 0, problem, counted, is_stuck)
+    opened_size = left_before - budget.left
+    return Piece(found, min(next_offset, wanted.end), len(buffer), 0, problem, counted, is_stuck, opened_size)
 
 
 def _inner(
     buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader, wanted: Range, budget: _Budget
 ) -> tuple[list[Record], int | None]:
-    """Return the wanted records of one batch, and the offset of the first one that exceeds the budget, if one does.
+    """Return the wanted records of one batch, and the offset of the first one that exceeds the share, if one does.
 
     Raises Malformed.
     """
@@ -330,7 +360,7 @@ def _inner(
     inner: list[Record] = []
     for one in records(buffer, position, size_max=BATCH_SIZE_MAX):
         if wanted.start <= one.offset < wanted.end:
-            if budget.left <= 0:
+            if budget.is_used_up:
                 return inner, one.offset
             budget.left -= _cost(one)
             inner.append(one)
