@@ -140,7 +140,7 @@ class Console:
         )
         self.pause = self.client.pause
         self.reader = RecordReader(services, self.client)
-        self.schemas = SchemaRegistry(config[properties.CONSOLE_SCHEMA_REGISTRY_URL])
+        self.schemas = SchemaRegistry(config[properties.CONSOLE_SCHEMA_REGISTRY_URL], services.clock.monotonic_ms)
         connect_urls = config[properties.CONSOLE_CONNECT_URL]
         self.connect = Workers(connect_urls, services.clock.monotonic_ms) if connect_urls else None
         """The workers of Kafka Connect; None: the console has no page of connectors."""
