@@ -9,6 +9,7 @@ partition is contiguous, and the cursors of the heads are where the next page be
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
 from broker.console.records.pieces import Found, Piece, Range
@@ -146,10 +147,17 @@ class ForwardHead:
 
 def merge(heads: Heads, found: list[Found], limit: int) -> None:
     """Move records to `found` in order, until a partition has to be read, or `limit` is reached."""
-    while len(found) < limit:
-        if any(head.has_to_be_read for head in heads.values()):
+    if len(found) >= limit or any(head.has_to_be_read for head in heads.values()):
+        return
+    # By rank, the greatest first; of equal ones the partition that comes first in `heads`.
+    ranked = [(-rank, number, head) for number, head in enumerate(heads.values()) if (rank := head.rank) is not None]
+    heapify(ranked)
+    while ranked:
+        _, number, head = ranked[0]
+        found.append(head.pop())
+        if len(found) >= limit or head.has_to_be_read:
             return
-        ranked = [(rank, head) for head in heads.values() if (rank := head.rank) is not None]
-        if not ranked:
-            return
-        found.append(max(ranked, key=lambda each: each[0])[1].pop())
+        if (rank := head.rank) is None:
+            heappop(ranked)
+        else:
+            heapreplace(ranked, (-rank, number, head))
