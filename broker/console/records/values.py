@@ -7,6 +7,7 @@ text, so a value that is a script stays a text.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Final, Literal, TypedDict
 
 from protocol.records.batch import BatchHeader, Record, TimestampType
@@ -16,6 +17,8 @@ VALUE_SIZE_MAX: Final = 2_000
 WHOLE_VALUE_SIZE_MAX: Final = 1 << 20
 """Bytes of a key, value or header shown for a single record."""
 HEADERS_MAX: Final = 50
+HEADERS_SIZE_MAX: Final = 10_000
+"""Characters of all headers of a record in a list; for a single record as many as for its value."""
 INDENT_LEVELS_MAX: Final = 16
 
 Form = Literal["null", "json", "text", "hex", "avro", "protobuf"]
@@ -46,7 +49,10 @@ class ShownHeader(TypedDict):
 
 
 class ShownRecord(TypedDict):
-    """One record. Offsets and timestamps are decimal strings, because numbers of JavaScript end at 2^53."""
+    """One record. Offsets and timestamps are decimal strings, because numbers of JavaScript end at 2^53.
+
+    `header_count` counts all headers, also those that are not shown.
+    """
 
     partition: int
     offset: str
@@ -99,8 +105,10 @@ def shown_record(
 ) -> ShownRecord:
     """Return one record for a browser."""
 
-    def shown(data: bytes | None) -> ShownValue:
-        return hexadecimal(data, size_max) if is_hexadecimal else shown_value(data, size_max, is_pretty=is_pretty)
+    def shown(data: bytes | None, data_size_max: int = size_max) -> ShownValue:
+        if is_hexadecimal:
+            return hexadecimal(data, data_size_max)
+        return shown_value(data, data_size_max, is_pretty=is_pretty)
 
     is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     return ShownRecord(
@@ -110,15 +118,29 @@ def shown_record(
         timestamp_type="LogAppendTime" if is_append_time else "CreateTime",
         key=shown(record.key),
         value=shown(record.value),
-        headers=[
-            ShownHeader(key=key.encode(errors="replace").decode()[:size_max], value=shown(value))
-            for key, value in record.headers[:HEADERS_MAX]
-        ],
+        headers=_shown_headers(record, shown, size_max),
         header_count=len(record.headers),
         codec=header.compression.name.lower(),
         producer_id=str(header.producer_id),
         is_transactional=header.is_transactional,
     )
+
+
+def _shown_headers(
+    record: Record, shown: Callable[[bytes | None, int], ShownValue], size_max: int
+) -> list[ShownHeader]:
+    """Return the first headers. They share one limit; the last of them may be cut by it."""
+    left = max(HEADERS_SIZE_MAX, size_max)
+    headers: list[ShownHeader] = []
+    for key, value in record.headers[:HEADERS_MAX]:
+        if left <= 0:
+            break
+        name = key.encode(errors="replace").decode()[: min(size_max, left)]
+        left -= len(name)
+        header = ShownHeader(key=name, value=shown(value, min(size_max, left)))
+        left -= len(header["value"]["text"])
+        headers.append(header)
+    return headers
 
 
 def indented(text: str) -> str:

@@ -13,7 +13,17 @@ from aiohttp import web
 
 from broker.console.changes.murmur2 import murmur2
 from broker.console.records.protobuf_wire import fields_of, parse
-from broker.console.records.values import indented, shown_value
+from broker.console.records.values import (
+    HEADERS_MAX,
+    HEADERS_SIZE_MAX,
+    VALUE_SIZE_MAX,
+    WHOLE_VALUE_SIZE_MAX,
+    ShownHeader,
+    indented,
+    shown_record,
+    shown_value,
+)
+from protocol.records.batch import Record, batches
 from protocol.records.builder import RecordData, build_batch
 from tests.broker.console.conftest import ConsoleUser
 from tests.broker.handlers.test_produce_and_fetch import produce
@@ -57,6 +67,30 @@ def test_bytes_as_text(data: bytes | None, form: str, text: str) -> None:
 def test_a_character_that_is_cut_at_the_limit_is_left_out() -> None:
     shown = shown_value("\N{SNOWMAN}".encode() * 10, 10)
     assert shown == {"form": "text", "text": "\N{SNOWMAN}" * 3, "size": 30, "is_truncated": True}
+
+
+def shown_headers(headers: list[tuple[str, bytes | None]], size_max: int, form: str = "auto") -> list[ShownHeader]:
+    ((_, header),) = batches(build_batch([RecordData(0, None, None)]))
+    record = Record(0, 0, None, None, headers)
+    shown = shown_record(0, record, header, size_max, is_hexadecimal=form == "hex")
+    assert shown["header_count"] == len(headers)
+    return shown["headers"]
+
+
+@pytest.mark.parametrize("size_max", [VALUE_SIZE_MAX, WHOLE_VALUE_SIZE_MAX])
+@pytest.mark.parametrize("form", ["auto", "hex"])
+def test_headers_of_a_record_share_one_limit(size_max: int, form: str) -> None:
+    shown = shown_headers([("k" * 100, b"x" * size_max)] * HEADERS_MAX, size_max, form)
+    limit = max(HEADERS_SIZE_MAX, size_max)
+    assert limit // 2 < sum(len(each["key"]) + len(each["value"]["text"]) for each in shown) <= 1.5 * limit
+    assert shown[-1]["value"]["is_truncated"]
+    assert len(shown_headers([("k" * size_max, b"")] * HEADERS_MAX, size_max, form)) <= limit // size_max
+
+
+def test_small_headers_of_a_record_are_all_shown() -> None:
+    shown = shown_headers([("trace", b"x" * 100), ("none", None)] * (HEADERS_MAX // 2), VALUE_SIZE_MAX)
+    assert len(shown) == HEADERS_MAX
+    assert not any(each["value"]["is_truncated"] for each in shown)
 
 
 def test_indented_json_keeps_every_digit_and_text() -> None:
