@@ -26,6 +26,7 @@ from typing import Any, Final
 from aiohttp import ETag, web
 
 from base.other_sites import other_site
+from base.pause import Pause
 from broker.console.bodies import require_type
 from broker.console.console import Console
 from broker.console.openapi import document
@@ -203,7 +204,7 @@ class ConsoleHttp:
         elif resource.is_write and request.headers.get("X-Requested-With") != "milena-console":
             raise bad_request("a request that changes something needs the header X-Requested-With: milena-console")
         result = await resource.serve(self._console, **arguments)
-        return json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        return await _json_in_steps(result, self._console.pause)
 
     async def _given(self, request: web.Request, kind: type) -> dict[str, Any]:
         """Return the JSON object in a request, which is of a type. Raises ProblemError."""
@@ -256,8 +257,28 @@ def _abort(request: web.Request) -> None:
         request.transport.abort()
 
 
-def _encoded(line: Any) -> bytes:
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
+def _encoded(line: Line) -> bytes:
+    return _json(line) + b"\n"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+async def _json_in_steps(result: Mapping[str, object], pause: Pause) -> bytes:
+    """Return the JSON of a resource. Its lists may be long, so they are encoded one element at a time."""
+    members = []
+    for name, value in result.items():
+        if isinstance(value, list):
+            elements = []
+            for each in value:
+                await pause()
+                elements.append(_json(each))
+            encoded = b"[%b]" % b",".join(elements)
+        else:
+            encoded = _json(value)
+        members.append(b"%b:%b" % (_json(name), encoded))
+    return b"{%b}" % b",".join(members)
 
 
 async def _unknown(request: web.Request) -> web.StreamResponse:
