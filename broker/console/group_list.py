@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Final, Literal, TypedDict
 
+from base.pause import Pause
 from base.topic_partition import TopicPartition
 from broker.console.cluster_client import Responses
 from broker.console.committed_offsets import committed
@@ -75,38 +76,54 @@ _OF_FACTS: Final = Facts.__annotations__.keys()
 async def groups(console: Console, *, search: str, sort: GroupSort, order: Order, offset: int, limit: int) -> GroupPage:
     """Return a page of the groups whose names contain `search`."""
     responses = await console.client.ask_all(ListGroupsRequest())
-    rows = [
-        GroupRow(
-            group=group.group_id,
-            state=group.group_state,
-            protocol_type=group.protocol_type,
-            coordinator=broker,
-            **NO_FACTS,
-        )
-        for broker, response in responses.by_broker.items()
-        for group in response.groups
-        if search.lower() in group.group_id.lower()
-    ]
+    rows = await _matching(responses, search.lower(), console.pause)
     rows.sort(key=_SORT_KEYS["group"])
     if sort in _OF_FACTS:
         facts = await console.remembered("group_facts", FACTS_MS, lambda: _facts_of_all(console, responses))
-        rows = [_with(row, facts.get(row["group"], NO_FACTS)) for row in rows]
+        rows = await _with_facts(rows, facts, console.pause)
     rows.sort(key=_SORT_KEYS[sort], reverse=order == "descending")
     page = rows[offset : offset + limit]
     if sort not in _OF_FACTS:
         found = await _facts(console, ((row["group"], row["coordinator"]) for row in page), responses)
-        page = [_with(row, found.get(row["group"], NO_FACTS)) for row in page]
+        page = await _with_facts(page, found, console.pause)
     return GroupPage(total=len(rows), groups=page, unavailable=unavailable_of(responses))
 
 
-def _with(row: GroupRow, facts: Facts) -> GroupRow:
-    return GroupRow(
-        group=row["group"],
-        state=row["state"],
-        protocol_type=row["protocol_type"],
-        coordinator=row["coordinator"],
-        **facts,
-    )
+async def _matching(responses: Responses[Any], search: str, pause: Pause) -> list[GroupRow]:
+    """Return the groups whose names contain `search`, without facts."""
+    rows = []
+    groups = ((broker, group) for broker, response in responses.by_broker.items() for group in response.groups)
+    for number, (broker, group) in enumerate(groups):
+        if number % STEP_SIZE == 0:
+            await pause()
+        if search in group.group_id.lower():
+            rows.append(
+                GroupRow(
+                    group=group.group_id,
+                    state=group.group_state,
+                    protocol_type=group.protocol_type,
+                    coordinator=broker,
+                    **NO_FACTS,
+                )
+            )
+    return rows
+
+
+async def _with_facts(rows: list[GroupRow], facts: Mapping[str, Facts], pause: Pause) -> list[GroupRow]:
+    complete = []
+    for number, row in enumerate(rows):
+        if number % STEP_SIZE == 0:
+            await pause()
+        complete.append(
+            GroupRow(
+                group=row["group"],
+                state=row["state"],
+                protocol_type=row["protocol_type"],
+                coordinator=row["coordinator"],
+                **facts.get(row["group"], NO_FACTS),
+            )
+        )
+    return complete
 
 
 async def _facts_of_all(console: Console, responses: Responses[Any]) -> dict[str, Facts]:
