@@ -25,11 +25,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_jobs.skeleton.database import (
     BATCHES,
-    NO_FIELDS,
     AppliedBatches,
     Database,
     add_database_flags,
@@ -47,7 +46,12 @@ from spark_jobs.skeleton.table_columns import missing_columns
 
 _LOG = logging.getLogger(__name__)
 _PLACE_COLUMNS = ("topic", "partition", "offset")
-_PLACE = "KAFKA_PLACE"  # the column of a staging table that makes rows without keys different
+# Columns of a staging table beside those of the target. The first one differs in all rows.
+_PLACE, _PARTITION, _OFFSET, _TIME = "KAFKA_PLACE", "KAFKA_PLACE_PARTITION", "KAFKA_PLACE_OFFSET", "KAFKA_PLACE_TIME"
+_PLACE_SCHEMA = StructType(
+    [StructField(_PLACE, StringType()), *(StructField(name, LongType()) for name in (_PARTITION, _OFFSET, _TIME))]
+)
+_ORDERS = ((_PARTITION, _OFFSET), (_TIME,), (_PARTITION,))  # that of `last_rows`
 _SAMPLED_RECORDS = 10_000
 _WAIT_S = 5.0
 _FIELDS = "map<string,string>"
@@ -111,9 +115,8 @@ class Target:
         table = self._parameters.table
         self.schema = self._database.schema(table)
         self.keys = key_columns("--keys", table, self.schema, self._parameters.keys)
-        place = NO_FIELDS if self.keys else StructType([StructField(_PLACE, StringType())])
         self._staging = self._database.new_staging_table(table, self._parameters.app_id)
-        self._database.make(self._staging, table, self.schema, self.keys, place)
+        self._database.make(self._staging, table, self.schema, self.keys, _PLACE_SCHEMA)
 
     def add_columns(self, objects: DataFrame) -> None:
         """Add columns for fields that the table does not have.
@@ -140,14 +143,17 @@ class Target:
     def apply(self, objects: DataFrame, batch: int) -> None:
         """Write the objects of a batch, and its number, in one transaction."""
         database, table = self._database, self._parameters.table
-        columns = columns_of(f.col("text"), self.schema)
-        if self.keys:
-            rows = last_rows(objects.withColumn("row", f.struct(*columns)), self.keys)
-            statements = database.upsert(self._staging, table, self.keys, self.schema)
-        else:
-            rows = objects.select(*columns, f.concat_ws("/", *_PLACE_COLUMNS).alias(_PLACE))
-            statements = database.insert(self._staging, table, self.schema)
-        database.stage(rows, self._staging, self.keys or [_PLACE])
+        place = (f.concat_ws("/", *_PLACE_COLUMNS), f.col("partition"), f.col("offset"), f.unix_millis("timestamp"))
+        named = [value.alias(name) for value, name in zip(place, _PLACE_SCHEMA.names, strict=True)]
+        rows = objects.withColumn("row", f.struct(*columns_of(f.col("text"), self.schema), *named))
+        if not self.keys:
+            database.stage(rows.select("row.*"), self._staging, [_PLACE])
+            self._batches.apply(batch, database.insert(self._staging, table, self.schema))
+            return
+        database.stage(last_rows(rows, self.keys), self._staging, [_PLACE])
+        statements = database.upsert(self._staging, table, self.keys, self.schema)
+        if database.repeats(self._staging, self.keys):  # by its own rules, such as a collation that ignores case
+            statements = [*database.delete_superseded(self._staging, self.keys, _ORDERS), *statements]
         self._batches.apply(batch, statements)
 
 

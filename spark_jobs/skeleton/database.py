@@ -62,7 +62,6 @@ _NO_NULLS = 0  # ResultSetMetaData.columnNoNulls
 _ROWS_AT_ONCE = "1000"  # some drivers would load a whole table into memory
 _STAGE_ATTEMPTS = 3
 NO_OPTIONS: Mapping[str, str] = {}
-NO_FIELDS = StructType([])
 
 
 def add_database_flags(add: Callable[..., argparse.Action]) -> None:
@@ -139,6 +138,21 @@ class Database:
         if self._escapes_by_backslash:
             text = text.replace("\\", "\\\\")
         return "'" + text.replace("'", "''") + "'"
+
+    def delete_superseded(self, staging: str, keys: Sequence[str], orders: Sequence[Sequence[str]]) -> list[str]:
+        """Return the statements that keep one of the rows of a staging table whose keys are equal for the database.
+
+        For each of `orders` in turn, they delete a row if another one has equal values in all columns of the order but
+        the last one, and a higher value in that one.
+        """
+        statements = []
+        for *same, rising in orders:
+            # MySQL does not delete rows of a table that a subquery reads, except from a copy such as DISTINCT makes.
+            rows = f"(SELECT DISTINCT {self.names([*keys, *same, rising])} FROM {staging}) later"
+            pairs = [f"later.{column} = {staging}.{column}" for column in map(self._quoted, [*keys, *same])]
+            pairs.append(f"later.{self._quoted(rising)} > {staging}.{self._quoted(rising)}")
+            statements.append(f"DELETE FROM {staging} WHERE EXISTS (SELECT 1 FROM {rows} WHERE {' AND '.join(pairs)})")
+        return statements
 
     def upsert(self, staging: str, table: str, keys: Sequence[str], schema: StructType) -> list[str]:
         """Return the statements that replace the rows of `table` whose keys are in `staging` by the rows there."""
@@ -259,9 +273,7 @@ class Database:
         finally:
             connection.close()
 
-    def make(
-        self, name: str, table: str, columns: StructType, keys: Sequence[str], added: StructType = NO_FIELDS
-    ) -> None:
+    def make(self, name: str, table: str, columns: StructType, keys: Sequence[str], added: StructType) -> None:
         """Create an empty table with columns of `table`, which may be null in it.
 
         Statements may compare the columns `keys`, and those `added`, which are texts and numbers.
@@ -277,19 +289,22 @@ class Database:
         self.execute([f"CREATE TABLE {name} AS SELECT {', '.join(copied)} FROM {source} WHERE 1=0"])
 
     def stage(self, rows: DataFrame, staging: str, keys: Sequence[str]) -> None:
-        """Replace the rows of a staging table; `rows` have each key once. Raises JobError, or what Spark raises."""
+        """Replace the rows of a staging table. Raises JobError, or what Spark raises.
+
+        No two of `rows` have equal `keys`, also by the rules of the database, which may ignore the case of texts.
+        """
         for _ in range(_STAGE_ATTEMPTS):
             self.execute([f"DELETE FROM {staging}"])
             self._append(rows, staging)
-            if not self._repeats(staging, keys):
+            if not self.repeats(staging, keys):
                 return
         raise JobError(f"{self._name}: {staging} has rows twice after {_STAGE_ATTEMPTS} attempts")
 
     def _append(self, rows: DataFrame, table: str) -> None:
         rows.write.format("jdbc").options(**self._spark_options, dbtable=table).mode("append").save()
 
-    def _repeats(self, table: str, keys: Sequence[str]) -> bool:
-        """Whether a table has a key twice: Spark repeats the part of an executor that is lost after it has written."""
+    def repeats(self, table: str, keys: Sequence[str]) -> bool:
+        """Whether a table has a key twice. Spark repeats the part of an executor that is lost after it has written."""
         names = self.names(keys)
         connection = self._connect()
         try:

@@ -89,6 +89,19 @@ def test_texts_without_nul_are_stored_in_columns_of_types_that_spark_does_not_kn
     assert server.run("SELECT id, body FROM typed") == [[*row.values()]]
 
 
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
+def test_the_last_object_is_stored_of_keys_that_differ_in_case(
+    server: DatabaseServer, topics: Topics, tmp_path: Path
+) -> None:
+    server.run("CREATE TABLE runners (name VARCHAR(9) PRIMARY KEY, place INT)")
+    source = topics.create("rows", 1)
+    topics.send(source, objects(*({"name": name, "place": place} for place, name in enumerate(("Bob", "ann", "bob")))))
+    flags = ["--input", source, "--table", "runners", "--keys", "name", "--trigger", "availableNow"]
+    run("jdbc_sink", server, topics, [*flags, "--checkpoint", str(tmp_path / "checkpoint")])
+    assert server.run("SELECT name, place FROM runners ORDER BY name") == [["ann", "1"], ["bob", "2"]]
+    server.run("DROP TABLE runners")
+
+
 def test_changes_in_any_order_leave_the_rows_of_the_source(
     server: DatabaseServer, topics: Topics, tmp_path: Path
 ) -> None:

@@ -294,6 +294,28 @@ def test_the_last_object_of_a_key_is_stored_with_columns_of_any_name(
     assert [tuple(row) for row in database.read("results").collect()] == [(7, 3, 5, None)]
 
 
+def test_the_last_object_is_stored_of_keys_that_only_the_database_finds_equal(
+    spark: SparkSession, topics: Topics, job_runner: JobRunner, tmp_path: Path
+) -> None:
+    url = f"jdbc:derby:{tmp_path}/db;create=true;territory=en;collation=TERRITORY_BASED:PRIMARY"
+    database = Database(spark, url)
+    database.execute(["CREATE TABLE runners (name VARCHAR(9), team INT, place INT, PRIMARY KEY (name, team))"])
+    source = topics.create("rows", 3)
+    # name, team, partition, timestamp: in a partition the last one counts, and of these the one with the last time
+    places = [
+        ("Bob", 1, 0, 9), ("bob", 1, 0, 5), ("Ann", 1, 0, 9), ("ann", 1, 0, 4), ("ANN", 1, 1, 5), ("aNN", 1, 2, 5),
+        ("Cy", 1, 0, 1), ("cy", 2, 0, 2),
+    ]  # fmt: skip
+    for place, (name, team, partition, seconds) in enumerate(places):
+        text = json.dumps({"name": name, "team": team, "place": place})
+        topics.send(source, [Sent(text.encode(), partition=partition, timestamp_ms=seconds * 1_000)])
+    flags = ["--input", source, "--jdbc-url", url, "--table", "runners", "--keys", "name,team"]
+    job_runner.run(jdbc_sink.JOB, *flags)
+    assert sorted(tuple(row) for row in database.read("runners").collect()) == [
+        ("Cy", 1, 6), ("aNN", 1, 5), ("bob", 1, 1), ("cy", 2, 7),
+    ]  # fmt: skip
+
+
 def test_keys_that_are_numbers_are_compared(
     database: Database, topics: Topics, job_runner: JobRunner, tmp_path: Path
 ) -> None:
@@ -438,16 +460,16 @@ def test_a_run_whose_staging_table_another_run_has_dropped_applies_no_part_of_a_
     parameters = job_runner.parse(jdbc_sink.JOB, "--jdbc-url", "x", "--table", "prices", "--keys", "symbol")
     batch = spark.sql(
         """SELECT to_json(named_struct('symbol', symbol, 'price', 1)) AS text, 't' AS topic, 0 AS partition,
-        0 AS offset, current_timestamp() AS timestamp FROM VALUES ('a'), ('b') AS symbols(symbol)"""
+        offset, current_timestamp() AS timestamp FROM VALUES ('a', 0), ('b', 1) AS symbols(symbol, offset)"""
     )
 
     def start() -> jdbc_sink.Target:
         return jdbc_sink.Target(database, parameters, AppliedBatches(database, "jdbc_sink"))
 
     def append_around_a_start(self: Database, _rows: DataFrame, table: str) -> None:
-        self.execute([f"INSERT INTO {table} VALUES ('a', 1)"])  # of one executor
+        self.execute([f"INSERT INTO {table} (symbol, price, KAFKA_PLACE) VALUES ('a', 1, 't/0/0')"])  # of one executor
         start()
-        self.execute([f"INSERT INTO {table} VALUES ('b', 1)"])  # of another one
+        self.execute([f"INSERT INTO {table} (symbol, price, KAFKA_PLACE) VALUES ('b', 1, 't/0/1')"])  # of another one
 
     with monkeypatch.context() as patch:
         patch.setattr(Database, "_append", append_around_a_start)
