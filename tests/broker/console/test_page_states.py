@@ -157,6 +157,7 @@ def test_3_a_search_ends_at_its_bounds_and_says_which(site: Hosted, monkeypatch:
     browser.enter("#filter", "key = none")
     browser.click("#run")
     browser.sees("GiB: narrow the search", "#search-state")
+    browser.sees("Search", "#run")  # until the stream has ended, a click cancels it
     monkeypatch.setattr(reads, "SEARCH_TIME_MAX_MS", -1)
     browser.click("#run")
     browser.sees("s: narrow the search", "#search-state")
