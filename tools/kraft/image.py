@@ -104,11 +104,14 @@ class ClusterImage:
     """The registered ones. A snapshot that Milena writes has none: each broker registers when it starts."""
 
     @property
-    def owners(self) -> set[int]:
-        """The ids of all nodes that are brokers: the registered ones, and those with replicas."""
-        return self.brokers.union(
-            *(partition.replicas for topic in self.topics.values() for partition in topic.partitions.values())
-        )
+    def with_replicas(self) -> set[int]:
+        """The ids of the nodes that have replicas."""
+        return {
+            replica
+            for topic in self.topics.values()
+            for partition in topic.partitions.values()
+            for replica in partition.replicas
+        }
 
 
 # -- to records ----------------------------------------------------------------------------------------------------

@@ -344,7 +344,7 @@ def _generated_ids(image: ClusterImage, report: Report) -> int:
 
     A generated id is this version beyond reserved.broker.max.id, which is not known here.
     """
-    highest = max(image.owners, default=0)
+    highest = max(image.brokers | image.with_replicas, default=0)
     if highest > _GENERATED_IDS_MAX:
         report.notes.append(f"the highest broker id is {highest}: set broker.id of each new broker, do not generate it")
         return 0

@@ -213,7 +213,8 @@ class FromKraft:
         self._epoch = newest.end.epoch
         _check_owners(self._folders, self.cluster_id, self.report)
         # A snapshot that no node has used has no registrations; each other broker has registered or has replicas.
-        brokers = self._image.owners if self._image.brokers else node_folders.by_node(self._folders).keys()
+        registered = self._image.brokers
+        brokers = registered | self._image.with_replicas if registered else node_folders.by_node(self._folders).keys()
         for folder in self._folders:
             if folder.node_id not in brokers:
                 self.report.notes.append(f"{folder.path} stays as it is: node {folder.node_id} is only a controller")
@@ -273,7 +274,7 @@ class FromKraft:
 
     def lines(self) -> Iterator[str]:
         yield from _summary(self._image)
-        for node_id in sorted(self._image.owners - node_folders.by_node(self._folders).keys()):
+        for node_id in sorted(self._image.with_replicas - node_folders.by_node(self._folders).keys()):
             yield f"Note: node {node_id} has replicas: name its folders in the same command, before a broker starts"
         yield from (f"Note: {note}" for note in self.report.notes)
 
