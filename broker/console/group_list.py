@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Final, Literal, TypedDict
 
-from base.pause import Pause
+from base.pause import Pause, through
 from base.topic_partition import TopicPartition
 from broker.console.cluster_client import Responses
 from broker.console.committed_offsets import committed
@@ -25,7 +25,6 @@ from broker.network.outgoing import PeerUnavailable
 from protocol.errors import KafkaError
 from protocol.messages.list_groups import ListGroupsRequest
 
-STEP_SIZE: Final = 500
 FACTS_MS: Final = 10_000
 """How long the facts about all groups, by which a list is sorted, are used."""
 
@@ -93,9 +92,7 @@ async def _matching(responses: Responses[Any], search: str, pause: Pause) -> lis
     """Return the groups whose names contain `search`, without facts."""
     rows = []
     groups = ((broker, group) for broker, response in responses.by_broker.items() for group in response.groups)
-    for number, (broker, group) in enumerate(groups):
-        if number % STEP_SIZE == 0:
-            await pause()
+    async for broker, group in through(groups, pause):
         if search in group.group_id.lower():
             rows.append(
                 GroupRow(
@@ -110,20 +107,16 @@ async def _matching(responses: Responses[Any], search: str, pause: Pause) -> lis
 
 
 async def _with_facts(rows: list[GroupRow], facts: Mapping[str, Facts], pause: Pause) -> list[GroupRow]:
-    complete = []
-    for number, row in enumerate(rows):
-        if number % STEP_SIZE == 0:
-            await pause()
-        complete.append(
-            GroupRow(
-                group=row["group"],
-                state=row["state"],
-                protocol_type=row["protocol_type"],
-                coordinator=row["coordinator"],
-                **facts.get(row["group"], NO_FACTS),
-            )
+    return [
+        GroupRow(
+            group=row["group"],
+            state=row["state"],
+            protocol_type=row["protocol_type"],
+            coordinator=row["coordinator"],
+            **facts.get(row["group"], NO_FACTS),
         )
-    return complete
+        async for row in through(rows, pause)
+    ]
 
 
 async def _facts_of_all(console: Console, responses: Responses[Any]) -> dict[str, Facts]:

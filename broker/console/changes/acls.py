@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Final, Literal, TypedDict, TypeVar
 
 from base.dataclass import dataclass
-from base.pause import Pause
+from base.pause import through
 from broker.console.changes.change import TIMEOUT_MS, Change, Plan, change_row, changed
 from broker.console.console import Console
 from broker.console.problem import bad_request, of_code
@@ -22,7 +22,6 @@ from protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 E = TypeVar("E", bound=IntEnum)
 
 RULES_MAX: Final = 100
-STEP_SIZE: Final = 100
 _WITHOUT_RULES: Final = ("UNKNOWN", "ANY", "MATCH")
 """Elements that filters have and rules do not."""
 
@@ -62,7 +61,7 @@ async def change_acls(console: Console, *, body: AclChange) -> Change:
         raise of_code(ErrorCode.SECURITY_DISABLED, "this broker has no authorizer, set authorizer.class.name")
     rules = [_rule(each) for each in given]
     problems: list[str] = []
-    present = await _texts(await acls(console, problems), console.pause)
+    present = {str(_rule(each)) async for each in through(await acls(console, problems), console.pause)}
     if problems:
         raise bad_request(problems[0])
     is_creating = body["action"] == "create"
@@ -77,16 +76,6 @@ async def change_acls(console: Console, *, body: AclChange) -> Change:
     without_effect = [each["subject"] for each in rows if each["before"] == each["after"]]
     verb = "exists already" if is_creating else "does not exist"
     return await changed(Plan(rows, perform, [f"{each}: {verb}." for each in without_effect]), body["confirm"])
-
-
-async def _texts(rows: list[AclRow], pause: Pause) -> set[str]:
-    """Return the text of each rule."""
-    texts = set()
-    for number, each in enumerate(rows):
-        if number % STEP_SIZE == 0:
-            await pause()
-        texts.add(str(_rule(each)))
-    return texts
 
 
 async def _create(console: Console, rules: list[_Rule]) -> list[str]:
